@@ -8,12 +8,27 @@ import math
 
 import numpy as np
 
-from cstool.csl.fast.bits import bits_double, bits_single, double_bits, get16, get32, get_f32, single, single_bits
-from cstool.csl.fast.bits import get8, get_i8, get_i16, get_i32, set8, set16, set32, set_f32
+from cstool.csl.fast.bits import (
+    bits_double,
+    bits_single,
+    double_bits,
+    get8,
+    get16,
+    get32,
+    get_f32,
+    get_i8,
+    get_i16,
+    get_i32,
+    set8,
+    set16,
+    set32,
+    set_f32,
+    single_bits,
+)
 from cstool.csl.fast.cells import inner
 from cstool.csl.fast.instructions import LETTERS
 
-B, SIGNED_B, H, SIGNED_H, W, I, F, E = range(len(LETTERS))
+B, SIGNED_B, H, SIGNED_H, W, SIGNED_W, F, E = range(len(LETTERS))
 """letters by number"""
 _NAN = math.nan
 
@@ -106,7 +121,7 @@ def decode(letter, bits):  # type: ignore[no-untyped-def]
     """The scalar of some bits, as a type: `memory.decode`."""
     if letter == W:
         return bits & 0xFFFFFFFF
-    if letter == I:
+    if letter == SIGNED_W:
         return (bits & 0xFFFFFFFF ^ 0x80000000) - 0x80000000
     if letter == F:
         return double_bits(bits_single(bits))
@@ -128,9 +143,9 @@ def encode(letter, word):  # type: ignore[no-untyped-def]
         return single_bits(bits_double(word))
     if letter == E:
         return half_bits(bits_double(word))
-    if letter == W or letter == I:  # noqa: PLR1714
+    if letter == W or letter == SIGNED_W:  # noqa: SIM109
         return word & 0xFFFFFFFF
-    if letter == H or letter == SIGNED_H:  # noqa: PLR1714
+    if letter == H or letter == SIGNED_H:  # noqa: SIM109
         return word & 0xFFFF
     return word & 0xFF
 
@@ -144,7 +159,7 @@ def read(f, letter, byte):  # type: ignore[no-untyped-def]
         return get16(f, byte)
     if letter == W:
         return get32(f, byte)
-    if letter == I:
+    if letter == SIGNED_W:
         return get_i32(f, byte)
     if letter == E:
         return double_bits(half_value(get16(f, byte)))
@@ -162,12 +177,9 @@ def write(f, letter, byte, word):  # type: ignore[no-untyped-def]
         set_f32(f, byte, bits_double(word))
     elif letter == E:
         set16(f, byte, half_bits(bits_double(word)))
-    elif letter == W or letter == I:  # noqa: PLR1714
+    elif letter == W or letter == SIGNED_W:  # noqa: SIM109
         set32(f, byte, word)
-    elif letter == H or letter == SIGNED_H:  # noqa: PLR1714
+    elif letter == H or letter == SIGNED_H:  # noqa: SIM109
         set16(f, byte, word)
     else:
         set8(f, byte, word)
-
-
-__all__ = ["brain", "decode", "encode", "fused", "half", "half_bits", "half_value", "modulo", "ratio", "read", "single", "write"]

@@ -21,7 +21,7 @@ def _load(bits: int, signed: bool) -> Any:
     """A function that loads an integer of so many bits from a byte of an array, as an int64."""
 
     @intrinsic  # type: ignore[untyped-decorator]
-    def load(_typing: Any, array: Any, byte: Any) -> Any:
+    def load(_typing: Any, array: Any, byte: Any) -> Any:  # noqa: ARG001
         def make(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             pointer = _pointer(context, builder, signature.args[0], *arguments, ir.IntType(bits))
             value = builder.load(pointer, align=1)
@@ -36,7 +36,7 @@ def _store(bits: int) -> Any:
     """A function that stores the low bits of an int64 at a byte of an array."""
 
     @intrinsic  # type: ignore[untyped-decorator]
-    def store(_typing: Any, array: Any, byte: Any, value: Any) -> Any:
+    def store(_typing: Any, array: Any, byte: Any, value: Any) -> Any:  # noqa: ARG001
         def make(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             pointer = _pointer(context, builder, signature.args[0], *arguments[:2], ir.IntType(bits))
             builder.store(builder.trunc(arguments[2], ir.IntType(bits)), pointer, align=1)
@@ -55,7 +55,7 @@ set8, set16, set32 = _store(8), _store(16), _store(32)
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def get_f32(_typing: Any, array: Any, byte: Any) -> Any:
+def get_f32(_typing: Any, array: Any, byte: Any) -> Any:  # noqa: ARG001
     """The float32 at a byte, as a float64."""
 
     def make(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -66,7 +66,7 @@ def get_f32(_typing: Any, array: Any, byte: Any) -> Any:
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def set_f32(_typing: Any, array: Any, byte: Any, value: Any) -> Any:
+def set_f32(_typing: Any, array: Any, byte: Any, value: Any) -> Any:  # noqa: ARG001
     """Store a float64 as a float32 at a byte."""
 
     def make(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -79,7 +79,7 @@ def set_f32(_typing: Any, array: Any, byte: Any, value: Any) -> Any:
 
 def _bits(make: Callable[[Any, Any], Any], source: Any, target: Any) -> Any:
     @intrinsic  # type: ignore[untyped-decorator]
-    def convert(_typing: Any, value: Any) -> Any:
+    def convert(_typing: Any, value: Any) -> Any:  # noqa: ARG001
         return target(source), lambda _context, builder, _signature, arguments: make(builder, arguments[0])
 
     return convert
@@ -109,7 +109,7 @@ unsigned_double = _bits(lambda builder, value: builder.uitofp(value, _F64), type
 
 def _unsigned(make: Callable[[Any, Any, Any], Any], result: Any) -> Any:
     @intrinsic  # type: ignore[untyped-decorator]
-    def operate(_typing: Any, one: Any, other: Any) -> Any:
+    def operate(_typing: Any, one: Any, other: Any) -> Any:  # noqa: ARG001
         return result(types.int64, types.int64), lambda _c, builder, _s, arguments: make(builder, *arguments)
 
     return operate
@@ -124,7 +124,7 @@ unsigned_shift = _unsigned(lambda builder, a, b: builder.lshr(a, b), types.int64
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def call_function(_typing: Any, address: Any, number: Any, x: Any, y: Any) -> Any:
+def call_function(_typing: Any, address: Any, number: Any, x: Any, y: Any) -> Any:  # noqa: ARG001
     """Call the C function `double (int64, double, double)` at an address."""
 
     def make(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:

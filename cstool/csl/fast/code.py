@@ -1,4 +1,4 @@
-"""The code of PE programs as instructions: Python's text, as the compiler of CSL writes it, translated function by function.
+"""The code of PE programs as instructions: Python's text, as the compiler of CSL writes it, function by function.
 
 A function is translated once for each set of types of its arguments. No function calls itself, so that each has
 registers of its own: those of a called function lie behind those of all that call it, and a call only jumps.

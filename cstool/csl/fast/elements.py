@@ -178,4 +178,3 @@ def read_ahead(f, pe, thread, most):  # type: ignore[no-untyped-def]
             if f[operand + READS] == VECTOR:
                 f[to + k * MOST + number] = read(f, f[operand + LETTER], memory + place(f, operand, done + k))
     f[thread + AHEAD], f[thread + AHEAD_COUNT] = done, max(had, count)
-

@@ -54,8 +54,8 @@ word of the constants, `i` a number, `pc` a row of the code, `ref` an operand (s
     OUTSIDE             i      r      i                  fails unless index b is 0 to c - 1; a: text of the place
     SHIFT               r      r      i                  `fabric.scalar.shift`; c: text of the place
     RUN                 op     ref    ref    ref    ref  an operation on memory; its destination first
-    WAIT START          op     ref    ref    ref    ref  the next row is MORE: settings, line; of WAIT the result in c, d
-    MORE                ref    i      r      i
+    WAIT START          op     ref    ref    ref    ref  the next row is MORE: its settings, its line
+    MORE                ref    i      r
     WAITED              r                                a = whether the operation of WAIT did all its elements
     PAUSE
     LOAD_DSR            ref    ref    ref    i           register, operand, settings, save_address

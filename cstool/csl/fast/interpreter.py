@@ -1,7 +1,6 @@
 """The code of PEs, instruction after instruction, in compiled code. `instructions.py` has the table of instructions."""
 
 import ctypes
-import math
 from typing import Any
 
 from cstool.csl.fabric import scalar
@@ -10,7 +9,7 @@ from cstool.csl.fabric.counter import GO_ON, RESET, STOP
 from cstool.csl.fabric.issue import MAP_ELEMENT
 from cstool.csl.fabric.prng import _FIRST, _STEP, ACTIVE, GENERATORS, STATES
 from cstool.csl.fast import codes
-from cstool.csl.fast.arithmetic import F, brain, half, half_bits, half_value, modulo, ratio, read, write
+from cstool.csl.fast.arithmetic import brain, half, half_bits, half_value, modulo, ratio, read
 from cstool.csl.fast.bits import (
     bits_double,
     bits_single,
@@ -42,10 +41,7 @@ from cstool.csl.fast.issue import (
     add_source,
     empty_thread,
     note_sender,
-    run_operation,
     set_dest,
-    start,
-    wait,
 )
 from cstool.csl.fast.operands import (
     KEPT,
@@ -69,10 +65,10 @@ from cstool.csl.fast.operations import MAP
 from cstool.csl.fast.picker import activate, block, operate, set_cycles, settle, tick_at, unblock
 from cstool.csl.fast.ramp import color_of, queue_flush
 from cstool.csl.fast.state import (
+    C_CODE,
     H_INTERPRET,
     H_ISSUE,
     H_RARE,
-    C_CODE,
     H_WIDTH,
     HOST_SAYS,
     N_C,
@@ -104,7 +100,6 @@ from cstool.csl.fast.state import (
     T_CALL,
     T_COUNT,
     T_DONE,
-    T_INPUTS_COUNT,
     T_LINE,
     T_NUMBER,
     T_OPERANDS,
@@ -235,7 +230,7 @@ def _any_byte(f, pe, address, size):  # type: ignore[no-untyped-def]
 
 
 @unit
-def interpret(f, pe, packed):  # type: ignore[no-untyped-def]  # noqa: PLR0911, PLR0912, PLR0915
+def interpret(f, pe, packed):  # type: ignore[no-untyped-def]
     """Interpret code of a PE until it ends, or waits.
 
     `packed` is the byte at which it goes on << 2, with bit 1 for a callback, and bit 0 where memory must be kept.
@@ -253,7 +248,7 @@ def interpret(f, pe, packed):  # type: ignore[no-untyped-def]  # noqa: PLR0911, 
             f[frame + a] = f[b]
         elif op == MOV:
             f[frame + a] = f[frame + b]
-        elif op == LD or op == LOAD:  # noqa: PLR1714
+        elif op == LD or op == LOAD:  # noqa: SIM109
             view = get_i32(f, pc - 8)
             index = c if b < 0 else f[frame + b] + c
             size = 1 if view < 2 else 2 if view < 4 or view == 7 else 4
@@ -274,7 +269,7 @@ def interpret(f, pe, packed):  # type: ignore[no-untyped-def]  # noqa: PLR0911, 
                 f[frame + a] = get_i16(f, byte)
             else:
                 f[frame + a] = _read_view(f, view, byte)
-        elif op == ST or op == STORE:  # noqa: PLR1714
+        elif op == ST or op == STORE:  # noqa: SIM109
             view = get_i32(f, pc - 8)
             index = c if b < 0 else f[frame + b] + c
             size = 1 if view < 2 else 2 if view < 4 or view == 7 else 4
@@ -390,7 +385,7 @@ def interpret(f, pe, packed):  # type: ignore[no-untyped-def]  # noqa: PLR0911, 
             activate(f, pe, f[frame + a])
             if f[strip + S_ERROR]:
                 return STOPPED
-        elif op == ISSUE or op == WAIT:  # noqa: PLR1714
+        elif op == ISSUE or op == WAIT:  # noqa: SIM109
             outcome = call_unit(f[H_ISSUE], f, pe, pc - _BYTES)
             pc += _BYTES
             if outcome == FAILED or f[strip + S_ERROR]:
@@ -428,11 +423,11 @@ def interpret(f, pe, packed):  # type: ignore[no-untyped-def]  # noqa: PLR0911, 
             f[frame + a] = f[frame + b] | c
         elif op == XORI:
             f[frame + a] = f[frame + b] ^ c
-        elif op >= JULT and op <= JULE:  # noqa: PLR1716
+        elif op >= JULT and op <= JULE:
             less = unsigned_less(f[frame + a], f[frame + b])
             if less or (op == JULE and f[frame + a] == f[frame + b]):
                 pc = c
-        elif op >= JFEQ and op <= JFNLE:  # noqa: PLR1716
+        elif op >= JFEQ and op <= JFNLE:
             if _float_jumps(op, bits_double(f[frame + a]), bits_double(f[frame + b])):
                 pc = c
         elif op == MAPPED:
@@ -584,7 +579,7 @@ def element(f, pe, thread):  # type: ignore[no-untyped-def]
 
 
 @unit
-def rare(f, pe, row):  # type: ignore[no-untyped-def]  # noqa: PLR0912, PLR0915
+def rare(f, pe, row):  # type: ignore[no-untyped-def]
     """Do an instruction that is less frequent, at a byte of the state."""
     op, a, b, c = get_i32(f, row), get_i32(f, row + 4), get_i32(f, row + 8), get_i32(f, row + 12)
     frame, strip = f[pe + P_FRAME], f[pe + P_STRIP]
@@ -604,15 +599,15 @@ def rare(f, pe, row):  # type: ignore[no-untyped-def]  # noqa: PLR0912, PLR0915
         f[frame + a] = unsigned_quotient(f[frame + b], f[frame + c])
     elif op == UMOD:
         f[frame + a] = unsigned_remainder(f[frame + b], f[frame + c])
-    elif op >= QUOT and op <= UREM:  # noqa: PLR1716
+    elif op >= QUOT and op <= UREM:
         _divide(f, pe, op, row, frame + a, f[frame + b], f[frame + c])
     elif op == SPAN:
         f[frame + a] = _turns(f, frame + b)
     elif op == CYCR:
         f[pe + P_CYCLES] += f[frame + a]
-    elif op == PICK or op == PLACE:  # noqa: PLR1714
+    elif op == PICK or op == PLACE:  # noqa: SIM109
         _pick(f, pe, op, row, a, b, c)
-    elif op == LD64 or op == ST64:  # noqa: PLR1714
+    elif op == LD64 or op == ST64:  # noqa: SIM109
         _load64(f, pe, op, a, b, c)
     elif op == BYTES:
         count = get_i32(f, row + 16)
@@ -622,7 +617,7 @@ def rare(f, pe, row):  # type: ignore[no-untyped-def]  # noqa: PLR0912, PLR0915
         if byte >= 0:
             for k in range(count):
                 set8(f, byte + k, f[c + (k >> 3)] >> ((k & 7) << 3))
-    elif op >= FNEG and op <= OF_BITS:  # noqa: PLR1716
+    elif op >= FNEG and op <= OF_BITS:
         _floats(f, pe, op, row, a, b, c)
     elif op == PE:
         index, width, at = f[pe + P_INDEX], f[H_WIDTH], f[f[pe + P_CLASS] + C_CODE]
@@ -666,13 +661,14 @@ def rare(f, pe, row):  # type: ignore[no-untyped-def]  # noqa: PLR0912, PLR0915
         f[frame + a + 4] = b
     else:
         fail(f, strip, codes.FAILED, pe, a)
+    return 0
 
 
 @inner
 def _divide(f, pe, op, row, to, left, right):  # type: ignore[no-untyped-def]
     """QUOT, REM, UQUOT, UREM."""
     if right == 0:
-        is_remainder = op == REM or op == UREM  # noqa: PLR1714
+        is_remainder = op == REM or op == UREM  # noqa: SIM109
         fail(f, f[pe + P_STRIP], codes.DIVISOR, pe, get_i32(f, row + 16), left, is_remainder)
     elif op == UQUOT:
         f[to] = unsigned_quotient(left, right)
@@ -725,7 +721,7 @@ def _load64(f, pe, op, a, b, c):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _floats(f, pe, op, row, a, b, c):  # type: ignore[no-untyped-def]  # noqa: PLR0912
+def _floats(f, pe, op, row, a, b, c):  # type: ignore[no-untyped-def]
     frame = f[pe + P_FRAME]
     word = f[frame + b]
     x = bits_double(word)
@@ -854,4 +850,3 @@ def shown(content: tuple[str, tuple[Any, ...]], words: list[int]) -> str:
             value = word & 0xFFFFFFFFFFFFFFFF
         found.append(scalar.shown(how, value))
     return "".join(found)
-

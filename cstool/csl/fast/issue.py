@@ -130,7 +130,7 @@ def add_source(f, pe, thread, number, move):  # type: ignore[no-untyped-def]
         at = f[thread + T_POPPED_COUNT]
         f[thread + T_POPPED + at] = f[operand + HANDLE] = f[pe + P_RINGS] + R_WORDS * f[operand + 1]
         f[thread + T_POPPED_COUNT] = at + 1
-    elif kind == INT or kind == FLOAT:  # noqa: PLR1714
+    elif kind == INT or kind == FLOAT:  # noqa: SIM109
         if move:
             f[operand + 1] = encode(f[operand + LETTER], f[operand + 1])
     else:
@@ -215,7 +215,7 @@ def _thread(f, pe, operation, held, n, settings, number, line):  # type: ignore[
     operands = thread + T_OPERANDS
     first = operands + HELD
     begin = 1
-    scalar = f[first] == INT or f[first] == FLOAT  # noqa: PLR1714
+    scalar = f[first] == INT or f[first] == FLOAT  # noqa: SIM109
     if has_dest and TABLE[operation, REDUCES] and f[operands] == POINTER and scalar:
         as_pointer(f, operands, f[thread + T_COUNT])
         if not check(f, pe, operands, f[thread + T_COUNT], operation, f[pe + P_RUNNING]):
@@ -345,7 +345,7 @@ def _number(f, pe, held, n, settings):  # type: ignore[no-untyped-def]
         return f[settings + 2]
     for k in range(n):
         kind = f[held + k * HELD]
-        if kind == FABIN or kind == FABOUT:  # noqa: PLR1714
+        if kind == FABIN or kind == FABOUT:  # noqa: SIM109
             queue = f[held + k * HELD + 1]
             return queue if queue < OWN_QUEUES else (queue - OWN_QUEUES) % f[f[pe + P_CLASS] + C_MICROTHREADS]
     return free_number(f, pe)
@@ -381,7 +381,6 @@ def start(f, pe, operation, one, two, three, four, ref, line):  # type: ignore[n
     free_thread(f, pe, thread)
     end_at(f, pe, activate, unblock, time + START)
     return DONE
-
 
 
 @unit

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from numba import njit
+from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.compiler_machinery import LoweringPass, register_pass
 from numba.core.typed_passes import NativeLowering
@@ -27,9 +28,40 @@ def engine_folder() -> KernelFolder:
     return made_folder(cache_root() / f"fabric-{digest.hexdigest()}")
 
 
+class _Codegen:
+    """A code generator that knows no global variables of a function without machine code."""
+
+    def __init__(self, codegen: Any) -> None:
+        self._codegen = codegen
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._codegen, name)
+
+    def set_env(self, env_name: str, env: Any) -> None:
+        """Do nothing."""
+
+
+class _InnerLibrary(JITCodeLibrary):  # type: ignore[misc]
+    """A function in LLVM's language, to be linked into others."""
+
+    @property
+    def codegen(self) -> Any:
+        return _Codegen(self._codegen)
+
+    def _optimize_final_module(self) -> None:
+        pass
+
+    def _finalize_final_module(self) -> None:
+        self._finalize_dynamic_globals()
+        self._finalized = True
+
+    def get_pointer_to_function(self, name: str) -> int:  # noqa: ARG002
+        return 0
+
+
 @register_pass(mutates_CFG=True, analysis_only=False)
 class _Unoptimized(LoweringPass):  # type: ignore[misc]
-    """Leave a function as it is: it is optimized where it is linked into an entry, and again in each function between."""
+    """Make no machine code of a function: it is optimized, and compiled, where it is linked into an entry."""
 
     _name = "cstool_unoptimized"
 
@@ -39,13 +71,13 @@ class _Unoptimized(LoweringPass):  # type: ignore[misc]
     def run_pass(self, state: Any) -> bool:
         library = state.targetctx.codegen().create_library(state.func_id.func_qualname)
         library.enable_object_caching()
-        library._optimize_final_module = lambda: None
+        library.__class__ = _InnerLibrary
         state.library = library
         return False
 
 
 class _InnerCompiler(CompilerBase):  # type: ignore[misc]
-    """Numba's compiler without LLVM's optimizations."""
+    """Numba's compiler, up to LLVM's own code."""
 
     def define_pipelines(self) -> list[Any]:
         manager = DefaultPassBuilder.define_nopython_pipeline(self.state)

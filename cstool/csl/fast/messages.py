@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 from cstool.csl.fabric import errors, scalar
 from cstool.csl.fabric.arch import ARCHS
 from cstool.csl.fabric.errors import Said, SimulationError
+from cstool.csl.fabric.waiting import MAIN
 from cstool.csl.fast import codes
 from cstool.csl.fast import state as s
 from cstool.csl.fast.build import HostEvent, Stop
@@ -97,10 +98,10 @@ def _said(simulation: "FastSimulation", stop: Stop, pe: int, arch_name: str) -> 
             number = int(f[f[pe + s.P_CLASS] + s.C_NUMBER])
             return errors.no_local_task(a, simulation.program.programs[number].tasks.get(a))
         case codes.READ_TWICE:
-            names = (operations[int(f[thread + s.T_OPERATION])] for thread in (a, c))
-            label = simulation.snapshot.input_queue(b).label
-            first, second = names
-            return errors.read_twice(first, label, second, label)
+            first, second = (operations[int(f[thread + s.T_OPERATION])] for thread in (a, c))
+            number = int(f[c + s.T_NUMBER])
+            user = MAIN if number < 0 else f"microthread {number}"
+            return errors.read_twice(first, simulation.snapshot.input_queue(b).label, second, user)
         case codes.NO_COLOR:
             return errors.no_color(a)
         case codes.NOT_LOADED:
@@ -136,4 +137,3 @@ def text_of(simulation: "FastSimulation", number: int) -> Any:
             return code.texts[number]
         number -= len(code.texts)
     raise LookupError(number)
-

@@ -108,7 +108,7 @@ def fit(f, operand, letter):  # type: ignore[no-untyped-def]
     """Let the strides of a held operand count elements of a type; in its register, too."""
     f[operand + LETTER] = letter
     kind = f[operand]
-    if kind != MEM1D and kind != MEM4D:  # noqa: PLR1714
+    if kind != MEM1D and kind != MEM4D:  # noqa: SIM109
         return
     size, width = SIZES[letter], f[operand + 4]
     if size == width:
@@ -128,7 +128,7 @@ def fit(f, operand, letter):  # type: ignore[no-untyped-def]
 @inner
 def in_memory(kind):  # type: ignore[no-untyped-def]
     """Whether a kind of operand is a vector or tensor in memory."""
-    return kind == MEM1D or kind == MEM4D  # noqa: PLR1714
+    return kind == MEM1D or kind == MEM4D  # noqa: SIM109
 
 
 @inner
@@ -150,7 +150,7 @@ def extent(f, pe, operands, count, dest):  # type: ignore[no-untyped-def]
         kind = f[operand]
         if in_memory(kind):
             memory = min(memory, f[operand + 2])
-        elif kind == FABIN or kind == FABOUT:  # noqa: PLR1714
+        elif kind == FABIN or kind == FABOUT:  # noqa: SIM109
             streams = min(streams, f[operand + 2])
         elif kind == FIFO:
             ring = f[pe + P_RINGS] + R_WORDS * f[operand + 1]
@@ -198,7 +198,7 @@ def indexed_place(f, operand, index):  # type: ignore[no-untyped-def]
 def bounds(f, operand, count):  # type: ignore[no-untyped-def]
     """The first byte, and the byte behind the last, of the first elements of an operand; `count` is not 0."""
     size = SIZES[f[operand + LETTER]]
-    if f[operand] == MEM1D or (f[operand] == POINTER):  # noqa: PLR1714
+    if f[operand] == MEM1D or (f[operand] == POINTER):  # noqa: SIM109
         step = f[operand + 3] if f[operand] == MEM1D else 0
         first = f[operand + 1]
         last = first + (count - 1) * step
@@ -260,7 +260,7 @@ def fit_all(f, operation, operands, count):  # type: ignore[no-untyped-def]
 def as_float(f, operand):  # type: ignore[no-untyped-def]
     """Make an integer scalar a float, where the operation computes with floats."""
     letter = f[operand + LETTER]
-    if f[operand] == INT and (letter == 6 or letter == 7):  # noqa: PLR1714
+    if f[operand] == INT and (letter == 6 or letter == 7):  # noqa: SIM109
         f[operand] = FLOAT
         f[operand + 1] = double_bits(float(f[operand + 1]))
 
@@ -336,4 +336,3 @@ def load_register(f, pe, register, ref, settings, save_address):  # type: ignore
     of = settings_at(f, pe, settings)
     for k in range(SETTINGS):
         f[to + 2 + RECORD + k] = f[of + k]
-

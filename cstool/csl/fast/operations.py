@@ -67,7 +67,8 @@ def _table() -> NDArray[np.int64]:
 
 
 TABLE = _table()
-ACT, DEST, COUNT, SOURCES, WIDTH_WSE2, WIDTH_WSE3, MOVE, REDUCES, CHAINED, EITHER, CARRIES = 0, 1, 2, 3, 6, 7, 8, 9, 10, 11, 12
+ACT, DEST, COUNT, SOURCES = range(4)
+WIDTH_WSE2, WIDTH_WSE3, MOVE, REDUCES, CHAINED, EITHER, CARRIES = range(6, 13)
 """columns: `ABS`.., letter of the destination (-1: none), sources, their letters (three columns), elements a cycle,
 whether it moves bits, reduces, is chained, takes its sources in either order, sets the carry"""
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from cstool.csl.fabric.arch import SRAM_BYTES
 from cstool.csl.fabric.errors import LONGER, SimulationError
 from cstool.csl.fabric.memory import decode
-from cstool.csl.fabric.network import RAMP_CYCLES, Network
+from cstool.csl.fabric.network import Network
 from cstool.csl.fabric.operations import BYTES
 from cstool.csl.fabric.program import FabricProgram, PEProgram, Symbol
 from cstool.csl.fabric.simulation import Busiest, OnLine
@@ -20,8 +20,9 @@ from cstool.csl.fabric.stats import PEStats, Stats
 from cstool.csl.fabric.time_model import SIMULATOR, TimeModel
 from cstool.csl.fabric.waiting import PEWait
 from cstool.csl.fabric.wavelet import Events, Wavelet
-from cstool.csl.fast import engine, state as s
-from cstool.csl.fast.build import HostEvent, build, host_color
+from cstool.csl.fast import engine
+from cstool.csl.fast import state as s
+from cstool.csl.fast.build import build, host_color
 from cstool.csl.fast.messages import OPERATIONS, error_of, is_print, line_of
 from cstool.csl.fast.snapshot import Snapshot
 
@@ -234,11 +235,11 @@ class FastSimulation:
                 self._slice *= 2
             elif took > SLICE:
                 self._slice = max(1, self._slice // 2)
+            self.events.now = max(self.events.now, self._now())
+            self._hear()
             error = self.built.error()
             if error is not None:
                 raise error_of(self, error)
-            self.events.now = max(self.events.now, self._now())
-            self._hear()
             if slice_ == until or self._heard:
                 return
             following = int(engine.next_time(self.built.words))

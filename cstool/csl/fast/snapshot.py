@@ -93,7 +93,7 @@ class Snapshot:
         first = tables + table * int(self._f[s.H_COLORS])
         for color, place in self._colors:
             record = int(self._f[first + place])
-            if record:
+            if record > 0:  # a flow that no wavelet has come to yet is its config, negative
                 yield color, record
 
     # --- the network ---

@@ -1,7 +1,7 @@
 """Vector operations on memory and scalars, at once: `fabric.vector`, and `Issue._in_memory`."""
 
 from cstool.csl.fast import codes
-from cstool.csl.fast.arithmetic import encode, read, write
+from cstool.csl.fast.arithmetic import F, W, encode, fused, read, write
 from cstool.csl.fast.bits import bits_double, get32, get_f32, set32, set_f32
 from cstool.csl.fast.cells import fail, inner
 from cstool.csl.fast.instructions import HELD
@@ -10,6 +10,7 @@ from cstool.csl.fast.operands import (
     INT,
     LETTER,
     MEM1D,
+    OPERANDS,
     POINTER,
     REGISTER,
     as_float,
@@ -17,7 +18,6 @@ from cstool.csl.fast.operands import (
     check,
     extent,
     in_memory,
-    OPERANDS,
     keep_memory,
     place,
     raw,
@@ -39,7 +39,6 @@ from cstool.csl.fast.operations import (
     WIDTH_WSE2,
     compute,
 )
-from cstool.csl.fast.arithmetic import F, W, fused
 from cstool.csl.fast.picker import operate
 from cstool.csl.fast.state import (
     C_ARCH,
@@ -67,7 +66,7 @@ def _stride_limit(words):  # type: ignore[no-untyped-def]
     rest = words % 8
     if rest == 0:
         return 1
-    return 2 if rest == 1 or rest == 4 or rest == 7 else 8  # noqa: PLR1714
+    return 2 if rest == 1 or rest == 4 or rest == 7 else 8  # noqa: SIM109
 
 
 @inner
@@ -219,7 +218,7 @@ def _quick(f, pe, operation, operands, n, count):  # type: ignore[no-untyped-def
             for k in range(count):
                 set32(f, to + k * step, get32(f, at + k * by))
         return True
-    if n < 3 or not (act == ADD or act == SUB or act == MUL or (act == FMA32 and not f[H_UNFUSED])):  # noqa: PLR1714
+    if n < 3 or not (act == ADD or act == SUB or act == MUL or (act == FMA32 and not f[H_UNFUSED])):  # noqa: SIM109
         return False
     if not _plain(f, operands, n, F):
         return False

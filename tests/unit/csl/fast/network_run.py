@@ -6,8 +6,8 @@ from cstool.csl.fabric.arch import COLORS
 from cstool.csl.fast import state as s
 from cstool.csl.fast import tile
 from cstool.csl.fast.build import build, config_words
-from cstool.csl.fast.kernels import entry
 from cstool.csl.fast.hearing import hear
+from cstool.csl.fast.kernels import entry
 from cstool.csl.fast.network import can_send, from_ce, move, new_config, route, send
 from cstool.csl.fast.ramp import head_time, take
 from tests.unit.csl.fast.programs import NO_CODE

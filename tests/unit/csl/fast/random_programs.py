@@ -1,8 +1,9 @@
 """Random fabric programs: layouts, routes and the code of PEs, as text that the compiler of CSL could have written.
 
-They end, or stand still: both must look the same to both engines. The code is not sensible; it uses all that code can do.
+They end, or stand still. Their code makes no sense, and does all that code can do.
 """
 
+import struct
 from dataclasses import dataclass, field
 from random import Random
 
@@ -28,12 +29,11 @@ from cstool.csl.fabric.interface import offset_dsd, placed_dsd
 from cstool.csl.fabric.memory import HALVES
 from cstool.csl.fabric.numbers import bf16, f16
 from cstool.csl.fabric.prng import random16, set_active_prng
-from cstool.csl.fabric.scalar import bits16, bits32, float16, float32, integer, modulo, quotient, ratio, remainder, shown
-from cstool.csl.fabric.scalar import load64, store64, shift
+from cstool.csl.fabric.scalar import bits16, bits32, float16, float32, integer, modulo, quotient, ratio, remainder
+from cstool.csl.fabric.scalar import load64, shift, shown, store64
 
 
 def program(pe):
-    U8, I8, U16, I16, U32, I32, F32, F16 = 0, 0, 0, 0, 0, 0, 0, 0
 """
 VIEWS = "".join(f"    {name} = pe.{name.lower()}\n" for name in "U8 I8 U16 I16 U32 I32 F32 F16".split())
 
@@ -101,11 +101,15 @@ class Writer:
 
     def single(self) -> str:
         r = self.random
-        return self.pick(f"F32[{FLOATS // 4 + r.randrange(100)}]", "0.5", "-3.0", f"HALVES[U16[{400 + r.randrange(100)}]]")
+        return self.pick(
+            f"F32[{FLOATS // 4 + r.randrange(100)}]", "0.5", "-3.0", f"HALVES[U16[{400 + r.randrange(100)}]]"
+        )
 
     def statement(self, depth: int = 0) -> None:
         r = self.random
-        kinds = [self.scalar] * 3 + [self.vector] * 3 + [self.send, self.take] * 4 + [self.tasks_, self.clock, self.more]
+        kinds = (
+            [self.scalar] * 3 + [self.vector] * 3 + [self.send, self.take] * 4 + [self.tasks_, self.clock, self.more]
+        )
         if depth < 2:
             kinds += [self.branch, self.loop]
         kinds += [self.fifo, self.registers] * 2
@@ -155,7 +159,9 @@ class Writer:
         elif kind < 6:
             self.line(f"F32[{100 + r.randrange(100)}] = {self.single()} {self.pick('+', '-', '*')} {self.single()}")
         elif kind < 7:
-            value = self.pick(f"f16({self.single()} * {self.single()})", f"f16(ratio({self.single()}, {self.single()}))")
+            value = self.pick(
+                f"f16({self.single()} * {self.single()})", f"f16(ratio({self.single()}, {self.single()}))"
+            )
             self.line(f"F16[{400 + r.randrange(100)}] = {value}")
         elif kind < 8:
             name = self.name()
@@ -182,13 +188,19 @@ class Writer:
         address = low + r.randrange(room // size + 1) * size + (abs(stride) * (extent - 1) if stride < 0 else 0)
         if r.random() < 0.1 and extent >= 4:
             columns = 2
-            return f"Mem4d(address={low}, extents=({extent // 2}, {columns}), strides=({size * 3}, {size}), width={size})"
+            return (
+                f"Mem4d(address={low}, extents=({extent // 2}, {columns}), strides=({size * 3}, {size}), width={size})"
+            )
+        if size == 4 and r.random() < 0.1 and address + 2 + size <= high and stride >= 0:
+            address = max(low, address - 2)
         indexed = ", indexed=True" if r.random() < 0.03 else ""
         return f"Mem1d(address={address}, extent={extent}, stride={stride}, width={size}{indexed})"
 
     def constant(self, text: str) -> str:
         if self.random.random() < 0.4 and text.startswith("Mem1d"):
-            inner = text[6:-1].replace("address=", "").replace("extent=", "").replace("stride=", "").replace("width=", "")
+            inner = (
+                text[6:-1].replace("address=", "").replace("extent=", "").replace("stride=", "").replace("width=", "")
+            )
             parts = inner.split(", ")
             return f"offset_dsd({self.constant_of(text)}, 0 * {self.integer()}, {parts[3]})"
         return self.constant_of(text)
@@ -276,7 +288,14 @@ class Writer:
         kind = r.random()
         if kind < 0.12:
             payload = encode(((r.choice([NOP, ADVANCE, RESET]), r.random() < 0.3),), r.choice([31, 31, 20, 21]))
-            self.issue("mov32", [self.constant_of(f"FabricOut(queue={queue}, color={stream.color}, extent=1, control=True)"), str(payload)], [])
+            self.issue(
+                "mov32",
+                [
+                    self.constant_of(f"FabricOut(queue={queue}, color={stream.color}, extent=1, control=True)"),
+                    str(payload),
+                ],
+                [],
+            )
             return
         if kind < 0.2:
             parts += ", advance_switch=True"
@@ -310,7 +329,9 @@ class Writer:
         dest = self.constant(self.memory(FUSED[name].dest, extent))
         if self.sends and r.random() < 0.2:
             onward = r.choice(self.sends)
-            dest = self.constant_of(f"FabricOut(queue={onward.queues[onward.sender]}, color={onward.color}, extent={extent})")
+            dest = self.constant_of(
+                f"FabricOut(queue={onward.queues[onward.sender]}, color={onward.color}, extent={extent})"
+            )
         self.issue(name, self.operands(name, dest, source), [])
 
     # --- tasks, clocks, FIFOs, registers ---
@@ -382,7 +403,9 @@ class Writer:
         found = []
         for file, letter in files:
             register = self.constant_of(f"Dsr(file={file!r}, number={r.randrange(3)})")
-            self.line(f"pe.load_dsr({register}, {self.constant(self.memory(letter))}, {self.settings([])}, {r.random() < 0.6})")
+            self.line(
+                f"pe.load_dsr({register}, {self.constant(self.memory(letter))}, {self.settings([])}, {r.random() < 0.6})"
+            )
             found.append(register)
         if name == "fmacs":
             found.append("0.5")
@@ -421,6 +444,29 @@ def random_program(seed: int) -> FabricProgram:
     programs = [_pe(random, arch, index, streams) for index in range(width * height)]
     tiles = [[y * width + x for x in range(width)] for y in range(height)]
     return fabric(width, height, routes, programs, tiles, arch=arch)
+
+
+def memory_program(seed: int) -> FabricProgram:
+    """One PE that does operations on memory alone: all of them, with all strides, on top of each other."""
+    random = Random(seed)
+    arch = random.choice(["wse2", "wse3"])
+    writer = Writer(random, arch)
+    writer.indent = 1
+    writer.line("def go():")
+    writer.indent = 2
+    for _ in range(40):
+        name = writer.operation()
+        writer.line(f"pe.run({name!r}, {writer.tuple(writer.operands(name, None))})")
+        writer.line(f"pe.cycles += {random.randrange(9)}")
+    text = HEAD + VIEWS + "\n".join([*writer.constants, "", *writer.lines, "", "    return {'go': go}", ""])
+    symbols = {"go": Symbol("function", function="go", place="pe.csl:1:1")}
+    return fabric(1, 1, {}, [PEProgram("pe.csl", arch, text, _memory(random), symbols=symbols)], arch=arch)
+
+
+def _memory(random: Random) -> bytes:
+    """Bytes of any kind, then float32, then float16, then counts."""
+    found = random.randbytes(FLOATS) + b"".join(_float(random) for _ in range((HALVES - FLOATS) // 4))
+    return found + b"".join(_half(random) for _ in range((BYTES - HALVES) // 2)) + bytes(64)
 
 
 def _routes(random: Random, width: int, height: int, arch: str):
@@ -482,7 +528,15 @@ def _pe(random: Random, arch: str, index: int, streams: list[Stream]) -> PEProgr
     tasks: dict[int, Task] = {}
     by_task = [stream for stream in mine if random.random() < 0.3]
     writer.takes = [stream for stream in mine if stream not in by_task]
-    fifos = [FifoBuffer(4 * random.randrange(20), random.randrange(1, 6), random.choice([2, 4]), *(random.choice([None, 9]) for _ in "ab")) for _ in range(random.randrange(2))]
+    fifos = [
+        FifoBuffer(
+            4 * random.randrange(20),
+            random.randrange(1, 6),
+            random.choice([2, 4]),
+            *(random.choice([None, 9]) for _ in "ab"),
+        )
+        for _ in range(random.randrange(2))
+    ]
     writer.fifos = len(fifos)
     writer.indent = 1
     writer.line("def callback(a, b):")
@@ -503,19 +557,16 @@ def _pe(random: Random, arch: str, index: int, streams: list[Stream]) -> PEProgr
         writer.task("control", random.randrange(2), "H")
         tasks[20] = Task("control", "control", ("H",), place="pe.csl:5:5")
     functions = [line.split("(")[0].removeprefix("    def ") for line in writer.lines if line.startswith("    def ")]
-    text = HEAD.replace("    U8, I8, U16, I16, U32, I32, F32, F16 = 0, 0, 0, 0, 0, 0, 0, 0\n", "") + VIEWS
+    text = HEAD + VIEWS
     text += "    R = memoryview(bytearray(4)).cast('f')\n"
     text += "\n".join([*writer.constants, "", *writer.lines, ""])
     names = ", ".join(f"{name!r}: {name}" for name in functions if name != "callback")
     text += f"    return {{{names}}}\n"
-    memory = bytearray(random.randbytes(FLOATS))
-    memory += b"".join(_float(random) for _ in range((HALVES - FLOATS) // 4))
-    memory += b"".join(_half(random) for _ in range((BYTES - HALVES) // 2)) + bytes(64)
     return PEProgram(
         "pe.csl",
         arch,
         text,
-        bytes(memory),
+        _memory(random),
         tasks=tasks,
         blocked=frozenset(number for number in tasks if random.random() < 0.08),
         activated=(8,) if random.random() < 0.8 else (),
@@ -528,14 +579,15 @@ def _pe(random: Random, arch: str, index: int, streams: list[Stream]) -> PEProgr
     )
 
 
-def _float(random: Random) -> bytes:
-    import struct
+def _fifo(random: Random) -> FifoBuffer:
+    tasks = (random.choice([None, 9]) for _ in range(2))
+    return FifoBuffer(4 * random.randrange(20), random.randrange(1, 6), random.choice([2, 4]), *tasks)
 
+
+def _float(random: Random) -> bytes:
     value = random.choice([0.0, 1.0, -2.5, 3e38, 1e-40, float("inf"), random.gauss(0, 10), random.gauss(0, 1)])
     return struct.pack("<f", value)
 
 
 def _half(random: Random) -> bytes:
-    import struct
-
     return struct.pack("<e", random.choice([0.0, 1.0, -2.5, 6e4, 1e-7, random.gauss(0, 10), random.gauss(0, 1)]))
