@@ -10,7 +10,8 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Callable, Sequence
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -22,7 +23,14 @@ from cstool.csl.fabric.stats import FabricStats, read_stats
 from cstool.csl.fabric.time_model import SIMULATOR, TIME_MODELS
 from cstool.csl.fabric.trace import Place, read_trace
 from cstool.csl.sdk.artifact import read_program
-from cstool.csl.sdk.variables import LIMIT_VARIABLE, MEMCPY, MEMCPY_VARIABLE, TIME_VARIABLE, TRACE_VARIABLE
+from cstool.csl.sdk.variables import (
+    JOURNAL_VARIABLE,
+    LIMIT_VARIABLE,
+    MEMCPY,
+    MEMCPY_VARIABLE,
+    TIME_VARIABLE,
+    TRACE_VARIABLE,
+)
 from cstool.foundation.atomic_file import write_replacing
 from cstool.foundation.errors import CstoolError
 from cstool.foundation.words import check_choice
@@ -131,6 +139,7 @@ def run_directory(
     memcpy: str = "direct",
     time: str = SIMULATOR.name,
     show: Callable[[str], None] = print,
+    journal: Path | None = None,
 ) -> FabricRun:
     """Run the command script of a directory as it is, with the cslc and the cs_python of this installation.
 
@@ -144,6 +153,7 @@ def run_directory(
         memcpy: "direct": copies take no cycles; "modelled": words take their time on the I/O channels
         time: the model of time, "simulator" or "busy_wafer" (`fabric.time_model`)
         show: takes the output of the script, line by line
+        journal: a directory for the requests of the host script (`sdk.journal`)
 
     Raises:
         CstoolError: there is no such script, or another argument is invalid
@@ -165,10 +175,73 @@ def run_directory(
         except (OSError, shutil.Error) as error:
             raise CstoolError(f"{copy}: cannot be written: {getattr(error, 'strerror', None) or error}") from error
         folder = Path(copy)
-    environment = _environment(max_cycles, trace, memcpy, time)
+    environment = _environment(max_cycles, trace, memcpy, time, journal)
     before = _written(folder / STATS)
     code = _run(["bash", name], folder, environment, show)
     return FabricRun(folder / name, code, load_stats(folder) if _written(folder / STATS) != before else None)
+
+
+def debug_directory(
+    directory: str | Path,
+    arch: str = "wse2",
+    *,
+    script: str | Path | None = None,
+    copy: str | Path | None = None,
+    max_cycles: int | None = None,
+    memcpy: str = "direct",
+    time: str = SIMULATOR.name,
+    simulation: int | None = None,
+    commands: Iterable[str] | None = None,
+    show: Callable[[str], None] = print,
+) -> None:
+    """Run the command script of a directory, then debug a simulation of it: `run_directory` has most arguments.
+
+    Args:
+        simulation: number of the simulation, from 1, if the script runs several; None: the last one
+        commands: commands of the debugger, a line each; None: they are typed at the terminal
+        show: takes lines of output
+
+    Raises:
+        CstoolError: no simulation began, there is none of that number, or one of `commands` is invalid
+        ScriptError: the script failed before a simulation began
+    """
+    from cstool.csl.debugger.terminal import debug_recorded
+    from cstool.csl.sdk.journal import simulations
+
+    with tempfile.TemporaryDirectory(prefix="cstool-debug-") as kept:
+        journal = Path(kept)
+        code: int | None = None
+        try:
+            code = run_directory(
+                directory,
+                arch,
+                script=script,
+                copy=copy,
+                max_cycles=max_cycles,
+                memcpy=memcpy,
+                time=time,
+                show=show,
+                journal=journal,
+            ).code
+        except KeyboardInterrupt:
+            show("")
+        found = simulations(journal)
+        if not found and code:
+            raise ScriptError(
+                f"{directory}: a simulation must begin, the script ended with {code} before one",
+                "see what it said above",
+            )
+        if not found:
+            raise CstoolError(f"{directory}: a simulation must begin, the script has begun none")
+        if simulation is not None and not 1 <= simulation <= len(found):
+            raise CstoolError(f"--simulation: must be 1 to {len(found)}, which the script has run, got {simulation}")
+        number = simulation or len(found)
+        ended = "was stopped" if code is None else f"ended with exit code {code}"
+        of_all = "its simulation" if len(found) == 1 else f"simulation {number} of {len(found)}"
+        show(f"the script {ended}; {of_all} is repeated here, moment by moment")
+        done, failed = debug_recorded(found[number - 1], commands, show)
+    if failed and commands is not None:
+        raise CstoolError(f"debugger: each of its commands must be valid, {failed} of {done} were not")
 
 
 def load_stats(path: str | Path) -> FabricStats:
@@ -369,7 +442,9 @@ def _script(folder: Path, name: str) -> str:
     )
 
 
-def _environment(max_cycles: int | None, trace: str | Path | None, memcpy: str, time: str) -> dict[str, str]:
+def _environment(
+    max_cycles: int | None, trace: str | Path | None, memcpy: str, time: str, journal: Path | None
+) -> dict[str, str]:
     """The environment of a script: it finds cslc and cs_python of this installation."""
     programs = Path(sysconfig.get_path("scripts"))
     missing = [name for name in ("cslc", "cs_python") if not (programs / name).is_file()]
@@ -381,6 +456,7 @@ def _environment(max_cycles: int | None, trace: str | Path | None, memcpy: str, 
         (TRACE_VARIABLE, None if trace is None else Path(trace).resolve()),
         (MEMCPY_VARIABLE, memcpy),
         (TIME_VARIABLE, time),
+        (JOURNAL_VARIABLE, journal),
     ):
         environment.pop(name, None)
         if value is not None:

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from cstool.csl.commands import fabric_debug
 from cstool.foundation.errors import CstoolError
 from cstool.foundation.terminal.command import command, new_group
 from cstool.foundation.terminal.options import JsonOption, ThemeOption, argument, flag, option
@@ -81,6 +82,15 @@ def run(
         print_stats(done.stats, str(done.script))
     if done.code:
         raise ScriptError(f"{done.script}: must end with exit code 0, ended with {done.code}", "see what it said above")
+
+
+command(
+    fabric_app,
+    "debug",
+    "cstool fabric debug gemv",
+    "cstool fabric debug gemv --commands commands.txt",
+    short_help="Go through a program's simulation forward and back.",
+)(fabric_debug.debug)
 
 
 @command(

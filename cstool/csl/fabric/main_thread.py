@@ -41,6 +41,7 @@ class MainThread:
         picker: activated and blocked tasks
         running: the running task
         latest: the task that began last
+        functions: functions of the compiled code for this PE, by name; None: none has run yet
         lost: cycles that microthreads took from the task, not yet added to its duration
         busy: cycles of ended tasks
         tasks_run: tasks begun
@@ -62,7 +63,7 @@ class MainThread:
         self.lost = 0
         self.busy = self.tasks_run = 0
         self._free = 0  # no task runs from here on
-        self._functions: dict[str, Callable[..., Any]] | None = None
+        self.functions: dict[str, Callable[..., Any]] | None = None
         self._generator: Any = None
         self._held: tuple[Callable[..., None], tuple[Any, ...]] | None = None
         self._pick_at = -1  # when the task picker picks next; -1: not at all
@@ -197,9 +198,9 @@ class MainThread:
 
     def _function(self, name: str) -> Callable[..., Any]:
         """A function of the compiled code; the code is instantiated for this PE when the first one runs."""
-        if self._functions is None:
-            self._functions = self._pe.simulation.code(self._pe.program)(self._pe)
-        return self._functions[name]
+        if self.functions is None:
+            self.functions = self._pe.simulation.code(self._pe.program)(self._pe)
+        return self.functions[name]
 
     def _call_handlers(self) -> Wait:
         """The teardown task of a program with handlers: it calls those of colors in teardown and of flushed queues."""

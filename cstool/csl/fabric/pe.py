@@ -133,6 +133,11 @@ class ProcessingElement:
             self.cycles = self._settled = self._settled + (code if self._even else self._paced(code))
         return self.base + self.cycles
 
+    def clock(self) -> int:
+        """What `settle` would return. Nothing changes, so a look at the clock does not move it."""
+        code = max(0, self.cycles - self._settled - self._beside)
+        return self.base + self._settled + (code if self._even else (self._owed + code * self._pace) // self._over)
+
     def operate(self, start: int, elements: int) -> None:
         """Spend the cycles of an operation on memory; code behind it goes on beside its elements."""
         self.settle()
@@ -229,7 +234,7 @@ def _wait_of(pe: ProcessingElement, thread: Thread) -> ThreadWait | None:
         thread=thread.label,
         operation=thread.name,
         task=thread.task.function if thread.task else "",
-        place=_place_of(pe, thread),
+        place=place_of(pe, thread),
         done=thread.done,
         extent=thread.count,
         activates=() if activate is None else (activate,),
@@ -249,7 +254,7 @@ def _wait_of(pe: ProcessingElement, thread: Thread) -> ThreadWait | None:
     return None
 
 
-def _place_of(pe: ProcessingElement, thread: Thread) -> str:
+def place_of(pe: ProcessingElement, thread: Thread) -> str:
     """Place of an operation in the source: from the comment on its line of the code, else the place of its task."""
     lines = pe.program.code.splitlines()
     _, comment, place = lines[thread.line - 1].rpartition("  # ") if 0 < thread.line <= len(lines) else ("",) * 3
@@ -266,7 +271,7 @@ def _queued(pe: ProcessingElement) -> Iterator[PEWait]:
             thread.name,
             "thread",
             thread.task.function if thread.task else "",
-            _place_of(pe, thread),
+            place_of(pe, thread),
             number=thread.number,
             extent=thread.count,
         )

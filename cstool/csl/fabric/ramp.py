@@ -256,6 +256,17 @@ class Ramp:
         if self._pe.trace is not None:
             self._pe.trace(self._events.now, self._pe.index, "queue", act, queue, color, data, is_control)
 
+    # --- looked at ---
+
+    def all_inputs(self) -> list[InputQueue]:
+        """All input queues: numbered ones, then those of colors alone, in their order."""
+        own = (queue for _, queue in sorted(self.inputs.items()) if queue.number is None)
+        return [*(queue for _, queue in sorted(self._numbered.items())), *own]
+
+    def all_outputs(self) -> list[OutputQueue]:
+        """All output queues that an operation has used, or that are bound to a color, likewise."""
+        return [queue for _, queue in sorted(self._outputs.items())]
+
     # --- flushes ---
 
     def flush(self, queue: int, output: bool, time: int) -> None:

@@ -11,12 +11,14 @@ from cstool.csl.fabric.network import Network
 from cstool.csl.fabric.operations import FUSED, UNFUSED
 from cstool.csl.fabric.pe import ProcessingElement
 from cstool.csl.fabric.program import FabricProgram, PEProgram, Symbol
+from cstool.csl.fabric.statements import HOOK, hooked
 from cstool.csl.fabric.stats import Stats
 from cstool.csl.fabric.time_model import SIMULATOR, TimeModel
 from cstool.csl.fabric.wavelet import Events, Wavelet
 
 OnTrace = Callable[..., None]
 OnLine = Callable[[int, int, str], None]
+OnStatement = Callable[[ProcessingElement, int], None]
 PATIENCE = 1_000_000_000
 """cycles that a command of the host may take where no limit is given: more than a second of a wafer"""
 LONGER = "--max_cycles N (CSTOOL_FABRIC_MAX_CYCLES=N) lets it go on to cycle N"
@@ -34,6 +36,8 @@ class Simulation:
         on_trace: called as `trace` describes; None costs nothing
         on_say: called with cycle, PE index and a line that a program traces (<debug>)
         on_print: likewise, that a program prints (<simprint>)
+        on_statement: called with the PE, and the line of its code, before each statement of the source
+            (`PEProgram.statements`); None costs nothing
         time_model: how long a PE takes for what it does
 
     Attributes:
@@ -53,6 +57,7 @@ class Simulation:
         on_trace: OnTrace | None = None,
         on_say: OnLine | None = None,
         on_print: OnLine | None = None,
+        on_statement: OnStatement | None = None,
         events: Events | None = None,
         time_model: TimeModel = SIMULATOR,
     ) -> None:
@@ -64,6 +69,7 @@ class Simulation:
         self.time_model = time_model
         self.on_say = on_say or _unheard
         self.on_print = on_print or _unheard
+        self._on_statement = on_statement
         self.on_unblock: Callable[[int], None] = lambda pe: None
         self.events = Events() if events is None else events
         self.pes: list[ProcessingElement] = []
@@ -155,7 +161,11 @@ class Simulation:
         found = self._code.get(id(program))
         if found is None:
             names: dict[str, Any] = {}
-            exec(compile(program.code, program.name, "exec"), names)
+            if self._on_statement is None:
+                exec(compile(program.code, program.name, "exec"), names)
+            else:
+                names[HOOK] = self._on_statement
+                exec(compile(hooked(program), program.name, "exec"), names)
             found = self._code[id(program)] = names["program"]
         return found
 

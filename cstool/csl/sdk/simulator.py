@@ -19,14 +19,22 @@ from typing import Any
 
 import numpy as np
 
-from cstool.csl.fabric.host import Command, Host, Rectangle
+from cstool.csl.fabric.host import Command, Host
 from cstool.csl.fabric.simulation import PATIENCE, Simulation
 from cstool.csl.fabric.stats import stats_document
 from cstool.csl.fabric.time_model import SIMULATOR, TIME_MODELS, TimeModel
 from cstool.csl.fabric.watch import Watch
 from cstool.csl.sdk import wire
 from cstool.csl.sdk.artifact import read_program
-from cstool.csl.sdk.variables import LIMIT_VARIABLE, MEMCPY, MEMCPY_VARIABLE, TIME_VARIABLE, TRACE_VARIABLE
+from cstool.csl.sdk.journal import JournalWriter, Settings, begin_command
+from cstool.csl.sdk.variables import (
+    JOURNAL_VARIABLE,
+    LIMIT_VARIABLE,
+    MEMCPY,
+    MEMCPY_VARIABLE,
+    TIME_VARIABLE,
+    TRACE_VARIABLE,
+)
 from cstool.foundation.atomic_file import write_replacing
 from cstool.foundation.errors import CstoolError, fault_of
 from cstool.foundation.plain_text import one_line
@@ -49,6 +57,7 @@ class Session:
         self._traces: dict[int, list[str]] = {}  # lines of the programs of each PE that begin with "trace "
         self._log: list[str] = []  # lines of `sim.log`: commands of the host and output of programs, with the cycle
         self._recorder: Any = None
+        self._journal: JournalWriter | None = None
         threading.Thread(target=self._read, daemon=True).start()
         threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
         self._load(folder)
@@ -72,6 +81,9 @@ class Session:
                 time_model=time_model,
             )
             self._host = Host(self.simulation, self._note, modelled=_modelled())
+            if journals := os.environ.get(JOURNAL_VARIABLE):
+                settings = Settings(time_model.name, _modelled(), _limit(), os.getcwd())
+                self._journal = JournalWriter(Path(journals), folder, settings)
             Watch(self.simulation).start()
         except Exception as error:
             self._fail(error)
@@ -94,6 +106,8 @@ class Session:
     def _answer(self, header: dict[str, Any], words: wire.Words) -> None:
         number = header["id"]
         try:
+            if self._journal is not None:
+                self._journal.write(header, words)
             answer = self._do(header, words)
             if isinstance(answer, Command):
                 self._open.append((number, answer))
@@ -111,21 +125,10 @@ class Session:
     def _do(self, header: dict[str, Any], words: wire.Words) -> Command | wire.Words | None:
         """Begin a request; return the command that it waits for, or the words of the answer."""
         host = self._host
+        command = begin_command(host, header, words)
+        if command is not None:
+            return command
         match header["op"]:
-            case "copy_in" | "stream_in" as op:
-                at, shape = Rectangle(*header["at"]), header["shape"]
-                # One row, or one column, stands for all where the script broadcasts it.
-                values = np.broadcast_to(words.reshape(shape), (at.height, at.width, shape[2]))
-                if op == "copy_in":
-                    return host.copy_in(header["to"], at, values, header["bits"], words.size)
-                return host.stream_in(header["to"], at, values, header.get("text"))
-            case "copy_out":
-                return host.copy_out(header["from"], Rectangle(*header["at"]), header["elements"], header["bits"])
-            case "stream_out":
-                at = Rectangle(*header["at"])
-                return host.stream_out(header["from"], at, header["elements"], header["bits"], header.get("text"))
-            case "launch":
-                return host.launch(header["name"], tuple(header["arguments"]))
             case "poll" if not self._stopped:
                 host.poll()
             case "wait":
