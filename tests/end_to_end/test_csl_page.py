@@ -19,34 +19,11 @@ from cstool.csl.sdk.cs_python import SITE
 from cstool.csl.sdk.cslc import main as cslc
 from cstool.csl.verbs import language_builtins
 from tests.end_to_end.pages import PROJECT, consoles, page, typed
+from tests.end_to_end.tutorials import check_console, type_all
 
 PAGE = page("csl")
 EXAMPLES = PROJECT / "examples" / "csl"
 LEFT_BEHIND = shutil.ignore_patterns("out", "sim.log", "sim_stats.json", "__pycache__")
-
-
-def check_console(console: str, folder: Path) -> Path:
-    """Type the commands of a block, and compare what they print, cycles too; return the folder afterwards."""
-    for command, shown in re.findall(r"^\$ (.*)\n((?:[^$].*\n|\n)*)", console, re.MULTILINE):
-        if command.startswith("cd "):
-            folder = (folder / command.removeprefix("cd ")).resolve()
-        else:
-            assert typed(f"exec 2>&1; {command}", folder).stdout == shown, command
-    return folder
-
-
-def changed(text: str, fragment: str) -> str:
-    """A file in which a fragment, a function or lines `const NAME =`, takes the place of what is there."""
-    if fragment.startswith("fn "):
-        head = re.escape(fragment.partition("\n")[0])
-        new, count = re.subn(rf"^{head}\n.*?^\}}\n", lambda _: fragment, text, flags=re.DOTALL | re.MULTILINE)
-        assert count == 1
-        return new
-    for line in fragment.splitlines():
-        head = re.escape(line.partition("=")[0])
-        text, count = re.subn(rf"^{head}=.*$", lambda _, line=line: line, text, flags=re.MULTILINE)
-        assert count == 1, line
-    return text
 
 
 @pytest.mark.lab
@@ -59,24 +36,6 @@ def test_the_tutorial_goes_as_it_is_written(tmp_path):
 @pytest.mark.takes("a script, which is a process and starts another one")
 def test_the_layout_in_python_goes_as_it_is_written(tmp_path):
     type_all(PAGE.partition("### A layout in Python\n")[2].partition("\n## ")[0], tmp_path, 2, 1)
-
-
-def type_all(text: str, folder: Path, *counts: int) -> Path:
-    """Write the files of a part of the page, and type its commands; `counts` counts both. Return the last folder."""
-    where, files, consoles = folder, 0, 0
-    for name, more, kind, body in re.findall(
-        r"(?:^`([\w/.]+)`(, changed)?:\n\n)?^```(\w+)\n(.*?)^```", text, re.DOTALL | re.MULTILINE
-    ):
-        if kind == "console":
-            where = check_console(body, where)
-            consoles += 1
-        else:
-            path = folder / name
-            path.parent.mkdir(exist_ok=True)
-            path.write_text(changed(path.read_text(), body) if more else body)
-            files += 1
-    assert (files, consoles) == counts
-    return where
 
 
 @pytest.mark.lab

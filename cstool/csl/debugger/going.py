@@ -1,13 +1,15 @@
 """Commands that say where to stop, and that go on and back."""
 
+import sys
 from collections.abc import Callable
-from types import FrameType
+from pathlib import Path
 
-from cstool.csl.debugger import points
+from cstool.csl.debugger import points, saved
 from cstool.csl.debugger.prompt import command, refuse_words
 from cstool.csl.debugger.replay import Moment, Replay
 from cstool.csl.debugger.session import Anew, Go, Session, Wants
 from cstool.foundation.errors import CstoolError
+from cstool.foundation.words import counted
 
 _THINGS = frozenset(("task", "task_end", "op", "op_end", "hop", "queue"))
 """kinds of moments at a PE, but statements"""
@@ -22,7 +24,7 @@ def break_(session: Session, rest: str) -> None:
     code.
     """
     point = session.points.add(rest, session.file)
-    session.show(f"breakpoint {point.number}: {point.text}")
+    session.show(f"breakpoint {point.number}: {point.text}{point.note}")
 
 
 @command("VARIABLE [at PE]", "w")
@@ -36,9 +38,9 @@ def watch(session: Session, rest: str) -> None:
     session.show(f"breakpoint {point.number}: {point.text}")
 
 
-@command("N | all", "d")
+@command("N", "d")
 def delete(session: Session, rest: str) -> None:
-    """Take away a breakpoint or watch, or all of them."""
+    """Take away a breakpoint or watch; `all` takes all of them."""
     for line in points.names(session.points.delete(rest)):
         session.show(f"deleted {line.strip()}")
 
@@ -48,6 +50,28 @@ def list_(session: Session, rest: str) -> None:
     """List breakpoints and watches."""
     refuse_words("list", rest)
     session.show_all(points.names(session.points.all) or ["no breakpoint"])
+
+
+@command("FILE")
+def save(session: Session, rest: str) -> None:
+    """Write breakpoints and watches into a file."""
+    path = _file("save", rest)
+    saved.save(path, session.program, [point.command for point in session.points.all])
+    session.show(f"{counted(len(session.points.all), 'breakpoint')} written: {path}")
+
+
+@command("FILE")
+def load(session: Session, rest: str) -> None:
+    """Add the breakpoints and watches of a file, which must be of the same program."""
+    for line in saved.load(_file("load", rest), session.program):
+        name, _, words = line.partition(" ")
+        (watch if name == "watch" else break_)(session, words)
+
+
+def _file(name: str, rest: str) -> Path:
+    if not rest:
+        raise CstoolError(f"{name}: must be followed by a file")
+    return Path(rest)
 
 
 def _or_point(session: Session, wants: Callable[[Moment, Replay], bool], count: int = 1) -> Wants:
@@ -88,26 +112,15 @@ def step(session: Session, rest: str) -> Go:
 @command("[N]", "n")
 def next_(session: Session, rest: str) -> Go:
     """Go on to the next statement of the chosen PE, past functions that are called."""
-    pe, depth = session.chosen, _depth(session.stop.replay, session.stop.moment)
+    pe, stop = session.chosen, session.stop
+    depth = stop.replay.depth if stop.moment.kind == "statement" else sys.maxsize
     return Go(
         _or_point(
             session,
-            lambda m, replay: m.kind == "statement" and m.pe == pe and _depth(replay, m) <= depth,
+            lambda m, replay: m.kind == "statement" and m.pe == pe and replay.depth <= depth,
             _count("next", rest),
         )
     )
-
-
-def _depth(replay: Replay, moment: Moment) -> int:
-    """Functions of the program that stand one in the other at a statement; elsewhere more than there can be."""
-    if moment.kind != "statement" or replay.frame is None:
-        return 1 << 30
-    frame: FrameType | None = replay.frame
-    name, depth = replay.frame.f_code.co_filename, 0
-    while frame is not None:
-        depth += frame.f_code.co_filename == name
-        frame = frame.f_back
-    return depth
 
 
 @command("[N]", "e")

@@ -137,8 +137,11 @@ def waits(simulation: Simulation, host: Host) -> list[str]:
     """Who waits for whom, now. Where nothing can move any more it is the report on the deadlock."""
     found = [*simulation.network.waiting(), *(wait for each in simulation.pes for wait in each.waiting())]
     now = simulation.events.now
-    if found and simulation.events.next_time() is None:
-        return deadlock_report(simulation.program, now, found, simulation.network.config, host.under_way()).splitlines()
+    if simulation.events.next_time() is None:
+        if not found and not host.under_way():
+            return [f"cycle {now:,}: nothing waits"]
+        config = simulation.network.config
+        return deadlock_report(simulation.program, now, found, config, host.under_way()).splitlines()
     pes = {wait.pe for wait in found}
     of_all = f"{len(pes):,} of {counted(len(simulation.pes), 'PE')}"
     lines = [f"cycle {now:,}: {of_all} {'waits' if len(pes) == 1 else 'wait'}, something can still move"]

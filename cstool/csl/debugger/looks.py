@@ -154,9 +154,9 @@ def map_(session: Session, rest: str) -> None:
     session.show_all(looking.fabric_map(session.stop.replay.simulation, session.chosen))
 
 
-@command("[FILE:LINE | LINE]")
+@command("[LINE]")
 def source(session: Session, rest: str) -> None:
-    """Show the source around this place, or around a line."""
+    """Show the source around this place, or around LINE, which may be FILE:LINE."""
     moment = session.stop.moment
     here = line_of(moment.fields[0]) if moment.kind == "statement" else None
     if rest:

@@ -14,7 +14,7 @@ from cstool.csl.fabric.pe import ProcessingElement
 from cstool.csl.fabric.program import PEProgram, Symbol
 from cstool.csl.sdk.artifact import LETTERS
 from cstool.foundation.errors import CstoolError
-from cstool.foundation.words import nearest
+from cstool.foundation.words import counted, nearest
 
 _UNNAMED = re.compile(r"operand(_\d+)?")
 """names in compiled code of DSDs that have none in the source"""
@@ -135,18 +135,18 @@ def values_text(values: NDArray[Any]) -> str:
 
 
 def locals_of(frame: FrameType | None) -> dict[str, Any]:
-    """Variables of the function that stands at a statement, by their names in compiled code.
+    """Variables of the function that stands at a statement, and of those that called it, by names in compiled code.
 
-    A DSD, and a variable without an address, is Python's. Those of enclosing scope are among them, of this function.
+    The innermost function counts first. DSDs that functions share are among them.
     """
-    if frame is None:
-        return {}
-    hidden = {"pe", "FUNCTIONS", "TASKS", "R", *(name.upper() for name in ("u8", "i8", "u16", "i16", "u32", "i32"))}
-    return {
-        name: value
-        for name, value in frame.f_locals.items()
-        if name not in hidden and isinstance(value, (int, float, Mem1d, Mem4d, FabricIn, FabricOut, Fifo, Pointer))
-    }
+    found: dict[str, Any] = {}
+    file = None if frame is None else frame.f_code.co_filename
+    while frame is not None and frame.f_code.co_filename == file:
+        for name, value in frame.f_locals.items():
+            if isinstance(value, (int, float, Mem1d, Mem4d, FabricIn, FabricOut, Fifo, Pointer)):
+                found.setdefault(name, value)
+        frame = frame.f_back
+    return found
 
 
 def dsds_of(pe: ProcessingElement) -> dict[str, Any]:
@@ -175,15 +175,15 @@ def operand_text(operand: Any, program: PEProgram) -> str:
     """An operand of an operation, in words."""
     if isinstance(operand, Mem1d):
         step = "" if operand.stride == operand.width else f", {operand.stride} bytes apart"
-        return f"{operand.extent} elements from {address_text(operand.address, program)} on{step}"
+        return f"{counted(operand.extent, 'element')} from {address_text(operand.address, program)} on{step}"
     if isinstance(operand, Mem4d):
         extents = " x ".join(map(str, operand.extents))
         strides = ", ".join(map(str, operand.strides))
         return f"{extents} elements from {address_text(operand.address, program)} on, strides {strides} bytes"
     if isinstance(operand, FabricIn):
-        return f"{operand.extent} wavelets from input queue {operand.queue}"
+        return f"{counted(operand.extent, 'wavelet')} from input queue {operand.queue}"
     if isinstance(operand, FabricOut):
-        return f"{operand.extent} wavelets of color {operand.color} to output queue {operand.queue}"
+        return f"{counted(operand.extent, 'wavelet')} of color {operand.color} to output queue {operand.queue}"
     if isinstance(operand, Fifo):
         return f"FIFO {operand.number}"
     if isinstance(operand, Pointer):

@@ -8,7 +8,6 @@ import numpy as np
 from cstool.csl.debugger.memory import Range, find, values_text
 from cstool.csl.debugger.replay import Moment, Replay
 from cstool.csl.debugger.sources import Sources, line_of
-from cstool.csl.fabric.arch import COLORS
 from cstool.csl.fabric.dsd import Mem1d, Mem4d
 from cstool.csl.fabric.memory import bounds
 from cstool.csl.fabric.microthread import Thread
@@ -29,11 +28,20 @@ class Point:
         number: its number
         text: as the user would type it
         pes: PEs that it is narrowed to; None: all
+
+    Attributes:
+        note: what else is to be said when it is made
     """
 
     number: int
     text: str
     pes: frozenset[int] | None
+    note: str = field(default="", init=False)
+
+    @property
+    def command(self) -> str:
+        """The line that makes it."""
+        return f"break {self.text}"
 
     def at(self, moment: Moment) -> bool:
         """Whether a moment is at one of its PEs."""
@@ -128,6 +136,11 @@ class Watch(Point):
     ranges: dict[int, Range]
     _known: dict[int, bytes] = field(default_factory=dict)
 
+    @property
+    def command(self) -> str:
+        """The line that makes it."""
+        return self.text
+
     def refresh(self, replay: Replay) -> None:
         """Take the present values as known."""
         self._known = {pe: each.raw(replay.simulation.pes[pe]) for pe, each in self.ranges.items()}
@@ -159,15 +172,18 @@ class Watch(Point):
 
 def _writer(pe: ProcessingElement, elements: Range, moment: Moment, replay: Replay) -> str:
     """What wrote elements of a PE just before a moment, in words."""
-    statement = replay.last_statement.get(pe.index)
-    if moment.kind in ("statement", "task_end") and statement is not None:
-        return f"written by the statement at {statement}"
+    begun = replay.begun.get(pe.index, [])
+    if moment.kind in ("statement", "task_end") and begun:
+        # Of a call, what was done behind it is the caller's.
+        depth = replay.depth if moment.kind == "statement" else 1
+        places = [place for at, place in reversed(begun) if at >= depth] or [begun[-1][1]]
+        return f"written by the statement at {', or by that around it, '.join(dict.fromkeys(places))}"
     if replay.host_act:
         return f"written by the {replay.host_act}"
     for thread in pe.datapath.all():
         if _writes(pe, thread, elements):
             return f"written by @{thread.name}, {place_of(pe, thread)}, {thread.label}"
-    return "written since the cycle before" + (f"; its last statement is {statement}" if statement else "")
+    return "written since the cycle before" + (f"; the last statement was {begun[-1][1]}" if begun else "")
 
 
 def _writes(pe: ProcessingElement, thread: Thread, elements: Range) -> bool:
@@ -267,6 +283,7 @@ class Points:
             wanted = whole("a line", line)
             there = self._sources.line_with_code(found, wanted)
             point = LinePoint(number, f"{found}:{there}{behind}", pes, found, there)
+            point.note = "" if there == wanted else f" (line {wanted} has no code)"
         elif what:
             point = TaskPoint(number, f"{self._task(what)}{behind}", pes, what)
         else:
@@ -339,9 +356,7 @@ class Points:
         known = sorted(self._program.routes)
         if color not in known:
             names = ", ".join(map(str, known)) or "none"
-            raise CstoolError(
-                f"a color must be one with routes, or below {COLORS}, got {color}", f"with routes: {names}"
-            )
+            raise CstoolError(f"a color must have a route in this program, got {color}", f"with routes: {names}")
         return color, way
 
     def _task(self, name: str) -> str:

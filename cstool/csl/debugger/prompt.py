@@ -1,5 +1,6 @@
 """The commands of the debugger: their names, and their help."""
 
+import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
 from inspect import cleandoc
@@ -8,6 +9,8 @@ from cstool.csl.debugger.session import Go, Quit, Session
 from cstool.foundation.errors import CstoolError
 from cstool.foundation.words import nearest
 
+WIDTH = 100
+"""columns of help"""
 Do = Callable[[Session, str], Go | None]
 
 
@@ -90,7 +93,7 @@ def help_(session: Session, rest: str) -> None:
         command = command_named(rest)
         short = f"   (short: {command.short})" if command.short else ""
         session.show(f"{command.name} {command.usage}".rstrip() + short)
-        session.show(command.text)
+        session.show_all(textwrap.wrap(command.text, WIDTH))
         return
     for command in COMMANDS.values():
         first = command.text.partition(". ")[0].removesuffix(".")
@@ -102,3 +105,12 @@ def quit_(session: Session, rest: str) -> None:  # noqa: ARG001
     """End the debugger."""
     refuse_words("quit", rest)
     raise Quit
+
+
+def commands_markdown() -> str:
+    """The commands as a table of the page."""
+    lines = ["| command | short | what it does |", "|---|---|---|"]
+    for each in COMMANDS.values():
+        short = f"`{each.short}`" if each.short else ""
+        lines.append(f"| `{f'{each.name} {each.usage}'.rstrip()}` | {short} | {each.text} |")
+    return "\n".join(lines)

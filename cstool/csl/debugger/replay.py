@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 from cstool.csl.fabric.errors import SimulationError
 from cstool.csl.fabric.host import Command, Host
 from cstool.csl.fabric.pe import ProcessingElement
-from cstool.csl.fabric.program import FabricProgram
+from cstool.csl.fabric.program import FabricProgram, PEProgram
 from cstool.csl.fabric.simulation import PATIENCE, Simulation
 from cstool.csl.fabric.time_model import TIME_MODELS
 from cstool.csl.fabric.wavelet import Events
@@ -94,7 +94,9 @@ class Replay:
         simulation: the simulation
         host: its host
         frame: frame of the compiled code, at a statement
-        last_statement: place of the last statement of the running code, by PE
+        depth: functions of the program that stand one in the other, at a statement
+        begun: depth and place of the last statement of the running code, and of those around it, by PE; those that
+            only return a value are not among them
         ending: the end, once it has come
     """
 
@@ -107,9 +109,10 @@ class Replay:
         self.number = self.cycle = self.before = 0
         self.host_act = ""
         self.frame: FrameType | None = None
-        self.last_statement: dict[int, str] = {}
+        self.depth = 0
+        self.begun: dict[int, list[tuple[int, str]]] = {}
         self.ending: Ending | None = None
-        self.commands: dict[int, Command] = {}
+        self._return_lines: dict[int, frozenset[int]] = {}
         self.simulation = Simulation(
             program,
             max_cycles=settings.limit,
@@ -134,7 +137,8 @@ class Replay:
         self._moment(Moment(self.cycle, NOBODY, "end", ()))
 
     def _requests(self) -> Ending:
-        host, commands = self.host, self.commands
+        host = self.host
+        commands: dict[int, Command] = {}  # by number of the request
         for header, words in self._journal.requests:
             command = begin_command(host, header, words)
             if command is not None:
@@ -163,14 +167,30 @@ class Replay:
 
     def _trace(self, time: int, pe: int, kind: str, *fields: Any) -> None:
         if kind == "task":
-            self.last_statement.pop(pe, None)
+            self.begun.pop(pe, None)
         self._moment(Moment(time, pe, kind, fields))
 
     def _statement(self, pe: ProcessingElement, line: int) -> None:
         place = pe.program.statements[line]
-        self.frame = sys._getframe(1)
+        frame: FrameType | None = sys._getframe(1)
+        self.frame, self.depth, file = frame, 0, pe.program.name
+        while frame is not None and frame.f_code.co_filename == file:
+            self.depth += 1
+            frame = frame.f_back
+        begun = self.begun.setdefault(pe.index, [])
         self._moment(Moment(pe.clock(), pe.index, "statement", (place,)))
-        self.last_statement[pe.index] = place
+        while begun and begun[-1][0] >= self.depth:
+            begun.pop()
+        if line not in self._returns(pe.program):
+            begun.append((self.depth, place))
+
+    def _returns(self, program: PEProgram) -> frozenset[int]:
+        """Lines of the code of a program that only return a value."""
+        if id(program) not in self._return_lines:
+            lines = program.code.splitlines()
+            found = frozenset(at for at in program.statements if lines[at - 1].lstrip().startswith("return"))
+            self._return_lines[id(program)] = found
+        return self._return_lines[id(program)]
 
     def _host(self, cycle: int, text: str) -> None:
         self._moment(Moment(cycle, NOBODY, "host", (text,)))
