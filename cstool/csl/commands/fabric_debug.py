@@ -51,7 +51,7 @@ def debug(
             reason = getattr(error, "strerror", None) or "it is no text in UTF-8"
             raise CstoolError(f"{commands}: cannot be read, got: {reason}") from error
     elif not sys.stdin.isatty():
-        lines = sys.stdin.read().splitlines()
+        lines = sys.stdin
     debug_directory(
         directory,
         arch,

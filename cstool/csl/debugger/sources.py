@@ -6,6 +6,7 @@ from collections import defaultdict
 from pathlib import Path
 
 from cstool.csl.fabric.program import FabricProgram
+from cstool.csl.language.compile import LIBRARY
 from cstool.foundation.errors import CstoolError
 from cstool.foundation.words import nearest
 
@@ -56,7 +57,7 @@ class Sources:
         if found:
             raise CstoolError(f"{text}: must be one file, it is {', '.join(found)}")
         near = nearest(text, [os.path.basename(file) for file in files])
-        hint = f"did you mean {near}?" if near else f"its files: {', '.join(files)}"
+        hint = f"did you mean {near}?" if near else f"its files: {', '.join(files) or 'none'}"
         raise CstoolError(f"{text}: must be a file with statements of this program, there is none", hint)
 
     def line_with_code(self, file: str, line: int) -> int:
@@ -81,7 +82,10 @@ class Sources:
 
     def _read(self, file: str) -> list[str]:
         beside = self._folder / file
-        paths = [beside] if beside.is_file() else sorted(self._folder.rglob(os.path.basename(file)))
+        if file.startswith("<"):
+            paths = [LIBRARY / f"{file[1:-1]}.csl"]
+        else:
+            paths = [beside] if beside.is_file() else sorted(self._folder.rglob(os.path.basename(file)))
         for path in paths:
             try:
                 return path.read_text(encoding="utf-8").splitlines()

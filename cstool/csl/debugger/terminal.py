@@ -8,7 +8,7 @@ from typing import Any
 
 from cstool.csl.debugger import going, looks, memory
 from cstool.csl.debugger.prompt import COMMANDS, execute
-from cstool.csl.debugger.session import Go, Session
+from cstool.csl.debugger.session import Go, Quit, Session
 from cstool.csl.debugger.sources import Sources
 from cstool.csl.sdk.artifact import read_program
 from cstool.csl.sdk.journal import Journal
@@ -38,7 +38,11 @@ class Asking:
         self.done = self.failed = 0
 
     def __call__(self, session: Session) -> Go:
-        """The way on after a command; commands before it are done meanwhile."""
+        """The way on after a command; commands before it are done meanwhile.
+
+        Raises:
+            Quit: there are no more commands
+        """
         while True:
             line = self._line(session)
             if not line:
@@ -59,7 +63,10 @@ class Asking:
         if self._lines is None:
             line = self._typed(session)
         else:
-            line = next(self._lines, "quit").partition("#")[0].strip()
+            found = next(self._lines, None)
+            if found is None:
+                raise Quit
+            line = found.partition("#")[0].strip()
             if line:
                 self._show(PROMPT + line)
         if not line and self._lines is None:
@@ -74,7 +81,7 @@ class Asking:
             readline.set_completer(Completer(session))
             readline.set_completer_delims(" ")
             readline.parse_and_bind("tab: complete")
-        session.interrupted = False
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
             return input(PROMPT).strip()
         except EOFError:
@@ -82,7 +89,10 @@ class Asking:
             return "quit"
         except KeyboardInterrupt:
             self._show("")
+            self._last = ""
             return ""
+        finally:
+            signal.signal(signal.SIGINT, before)
 
 
 def _repeated() -> set[str]:
@@ -105,7 +115,8 @@ class Completer:
         import readline
 
         if state == 0:
-            self._found = self.completions(readline.get_line_buffer(), text)
+            found = self.completions(readline.get_line_buffer(), text)
+            self._found = [f"{each} " for each in found] if len(found) == 1 and found[0][-1] != ":" else found
         return self._found[state] if state < len(self._found) else None
 
     def completions(self, line: str, word: str) -> list[str]:
@@ -155,7 +166,7 @@ def _interrupts(session: Session) -> Iterator[None]:
     """Let Ctrl-C stop a repetition, not the debugger."""
 
     def interrupt(number: int, frame: Any) -> None:
-        if session.interrupted:  # it has not come to a moment since the last Ctrl-C, or waits for a line
+        if session.interrupted:  # it has not come to a moment since the last Ctrl-C
             signal.default_int_handler(number, frame)
         session.interrupted = True
 

@@ -58,12 +58,13 @@ class JournalWriter:
         (folder / PROGRAM).mkdir()
         shutil.copy(program / "out.json", folder / PROGRAM)
         shutil.copytree(program / "bin", folder / PROGRAM / "bin")
-        self._file = (folder / REQUESTS).open("wb")
+        self._path = folder / REQUESTS
         self.write(settings._asdict())
 
     def write(self, header: dict[str, Any], words: wire.Words = wire.NO_WORDS) -> None:
-        """Write one request."""
-        wire.write(self._file, header, words)
+        """Write one request, behind the others."""
+        with self._path.open("ab") as file:
+            wire.write(file, header, words)
 
 
 class Journal:

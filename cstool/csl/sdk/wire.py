@@ -46,7 +46,6 @@ def write(file: BinaryIO, header: dict[str, Any], words: Words = NO_WORDS) -> No
         OSError: it cannot be written
     """
     _put(file.write, header, words)
-    file.flush()
 
 
 def read(file: BinaryIO) -> tuple[dict[str, Any], Words] | None:

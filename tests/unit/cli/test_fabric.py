@@ -1,5 +1,6 @@
 """`cstool fabric`."""
 
+import io
 import json
 from pathlib import Path
 
@@ -105,6 +106,39 @@ def test_colors_are_listed_and_drawn(cstool, drawn, golden):
     assert [use["color"] for use in cstool("fabric", "routes", "out", "--json").document["colors"]] == [0, 5, 9, 21]
 
 
+def test_a_simulation_is_debugged_with_commands_of_a_file_or_stdin(cstool, directory, golden, monkeypatch):
+    Path("commands.txt").write_text("until 10\n\n# to the end\ncontinue\nwaits\nback 2\n")
+    done = cstool("fabric", "debug", "sums", "--commands", "commands.txt")
+    assert (done.code, done.stderr) == (0, "")
+    golden("cli/fabric_debug.txt", done.stdout)
+    monkeypatch.setattr("sys.stdin", io.StringIO(Path("commands.txt").read_text()))
+    assert cstool("fabric", "debug", "sums") == done
+    Path("commands.txt").write_text("until 10\nstop\nbrek\n")
+    failed = cstool("fabric", "debug", "sums", "--commands", "commands.txt")
+    assert failed.code == 2
+    assert failed.stderr == error("debugger: each of its commands must be valid, 2 of 3 were not")
+
+
+def test_a_script_without_a_simulation_is_not_debugged(cstool, directory):
+    failed = cstool("fabric", "debug", "sums", "--arch", "wse3", "--commands", "/dev/null")
+    message = "sums: a simulation must begin, the script ended with 3 before one\nhint: see what it said above"
+    assert (failed.code, failed.stdout, failed.stderr) == (1, "no wse3 here\n", error(message))
+    Path("sums/quiet.sh").write_text("true\n")
+    quiet = cstool("fabric", "debug", "sums", "--script", "quiet.sh", "--commands", "/dev/null")
+    assert quiet.refusal == error("sums: a simulation must begin, the script has begun none")
+
+
+@pytest.mark.takes("two host scripts")
+def test_one_of_several_simulations_is_debugged(cstool, directory):
+    Path("commands.txt").write_text("")
+    Path("sums/twice.sh").write_text("cs_python run.py; cs_python run.py\n")
+    twice = ("fabric", "debug", "sums", "--script", "twice.sh", "--commands", "commands.txt")
+    assert "; simulation 2 of 2 is repeated here" in cstool(*twice).stdout
+    assert "; simulation 1 of 2 is repeated here" in cstool(*twice, "--simulation", "1").stdout
+    message = "--simulation: must be 1 to 2, which the script has run, got 3"
+    assert cstool(*twice, "--simulation", "3").stderr == error(message)
+
+
 REFUSED = rows("""\
 directory run none => none: must be a directory with a program in CSL, there is none
 directory run sums/out => sums/out: must have commands_wse2.sh, has no script
@@ -121,6 +155,9 @@ drawn routes out -o x.svg --color 3 => color: must be one of 0, 5, 9, 21, which 
 drawn routes out -o no/x.svg => no/x.svg: cannot be written: No such file or directory
 drawn routes . => .: must be a directory with a compiled program, has no out.json
     hint: cslc layout.csl ... -o DIRECTORY writes one
+directory debug none => none: must be a directory with a program in CSL, there is none
+directory debug sums --commands no.txt => no.txt: cannot be read, got: No such file or directory
+directory debug sums --commands sums/out => sums/out: cannot be read, got: Is a directory
 folder heat . => .: must have a sim_stats.json, in it or beside it, it has none
     hint: a run writes it at its end: `cstool fabric run DIR`
 ran trace t.trace --pe 1 => a PE must be X.Y, its column and row, got '1'\nhint: for example 1.0
