@@ -185,11 +185,15 @@ class Replay:
             begun.append((self.depth, place))
 
     def _returns(self, program: PEProgram) -> frozenset[int]:
-        """Lines of the code of a program that only return a value."""
+        """Lines of the code of a program at which a statement begins that only returns a value."""
         if id(program) not in self._return_lines:
             lines = program.code.splitlines()
-            found = frozenset(at for at in program.statements if lines[at - 1].lstrip().startswith("return"))
-            self._return_lines[id(program)] = found
+            starts = sorted(program.statements)
+            self._return_lines[id(program)] = frozenset(
+                at
+                for at, after in zip(starts, [*starts[1:], len(lines) + 1], strict=True)
+                if any(line.lstrip().startswith("return ") for line in lines[at - 1 : after - 1])
+            )
         return self._return_lines[id(program)]
 
     def _host(self, cycle: int, text: str) -> None:

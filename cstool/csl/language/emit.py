@@ -328,7 +328,7 @@ def _statements(lines: Sequence[Line], first: int) -> dict[int, str]:
         if line.place is None:
             # A function or a branch begins here, or cycles are counted: what comes after a count still belongs to it.
             latest = latest if line.lstrip().startswith("pe.cycles") else None
-        elif line.lstrip().startswith(("else:", "elif ")):
+        elif line.lstrip().startswith(("else:", "elif ", "pass")):
             latest = None
         elif line.place != latest:
             latest = line.place

@@ -50,7 +50,7 @@ def test_a_line_is_typed_repeated_and_left(wrong, monkeypatch):
 
     monkeypatch.setattr("builtins.input", type_line)
     said = []
-    assert debug_recorded(wrong.folder, None, said.append) == (6, 0)
+    assert debug_recorded(wrong.folder, None, said.append) == (5, 0)
     stops = [line for line in said if line.startswith("cycle ")]
     assert len(stops) == 3
     assert said[-3:] == ["", "next = 1", "quit"]
