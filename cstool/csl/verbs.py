@@ -210,6 +210,8 @@ def debug_directory(
 
     with tempfile.TemporaryDirectory(prefix="cstool-debug-") as kept:
         journal = Path(kept)
+        if commands is None:
+            show("the script runs first; Ctrl-C ends it, and what it has done by then is debugged")
         code: int | None = None
         try:
             code = run_directory(

@@ -164,7 +164,7 @@ def _back(session: Session, wants: Wants) -> Go:
 def back(session: Session, rest: str) -> Go:
     """Go back N cycles, or one: to the begin of the last cycle that is so early."""
     limit = session.stop.replay.cycle - _count("back", rest)
-    return _back(session, lambda m, _: "" if m.kind == "cycle" and m.time <= limit else None)
+    raise Anew(session.begin_of(limit))
 
 
 @command("", "rc")

@@ -1,9 +1,11 @@
 """A session of the debugger: it repeats a recorded simulation, stops, asks for a command, and goes on or back.
 
-To go back, it begins anew and stops earlier. So a step back costs the time of a run up to there, twice if the place
-is to be found first, and no memory beyond one simulation.
+To go back, it begins anew and stops earlier. So a step back costs the time of a run up to there, twice if the moment
+is to be found first. The memory is that of one simulation, and two numbers for each cycle.
 """
 
+from array import array
+from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -97,6 +99,8 @@ class Session:
     stop: Stop = field(init=False)
     interrupted: bool = False
     _go: Go = field(init=False)
+    _cycles: "array[int]" = field(default_factory=lambda: array("Q"))  # cycles so far
+    _begins: "array[int]" = field(default_factory=lambda: array("Q"))  # the moments at which they began
 
     def __post_init__(self) -> None:
         self.points = Points(self.program, self.sources)
@@ -125,6 +129,11 @@ class Session:
         if line := source_line(moment, self.sources):
             self.show(line)
 
+    def begin_of(self, cycle: int) -> Go:
+        """The way from the beginning to the begin of a cycle before this one, or of the last one before it."""
+        at = bisect_right(self._cycles, cycle) - 1
+        return Go(number=self._begins[at]) if at >= 0 else Go(number=1, reason=BEGINNING)
+
     @property
     def file(self) -> str | None:
         """The file that lines without one are of: of the present place, else that of the chosen PE's program."""
@@ -138,6 +147,9 @@ class Session:
     def _moment(self, replay: Replay, moment: Moment) -> None:
         go = self._go
         reason: str | None
+        if moment.kind == "cycle" and (not self._begins or replay.number > self._begins[-1]):
+            self._cycles.append(moment.time)
+            self._begins.append(replay.number)
         if self.interrupted:
             self.interrupted = False
             self._stand(moment, replay, "interrupted")

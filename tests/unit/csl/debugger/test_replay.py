@@ -146,6 +146,27 @@ def test_a_moment_is_the_same_however_the_session_comes_to_it(wrong, states, mov
     session_of(wrong, ask, []).run()
 
 
+@pytest.mark.parametrize("count", [1, 2, 30, 400, 5000])
+def test_back_goes_to_the_last_cycle_that_is_so_early(wrong, states, count):
+    stops = []
+    moves = iter(["until 700", f"back {count}", "cycle 3", f"back {count}"])
+
+    def ask(session: Session) -> Go:
+        stops.append((session.stop.replay.number, session.stop.replay.cycle))
+        for move in moves:
+            go = execute(session, move)
+            assert go is not None
+            return go
+        raise Quit
+
+    session_of(wrong, ask, []).run()
+    # A cycle begins with the first moment that has its number.
+    begins = {cycle: number for number, (cycle, _) in sorted(states.items(), reverse=True) if cycle > 0}
+    for before, after in (stops[1:3], stops[3:5]):
+        cycle = max((each for each in begins if each <= before[1] - count), default=0)
+        assert after == (begins.get(cycle, 1), cycle)
+
+
 def test_back_undoes_a_step_forward(wrong):
     """From each statement of a PE the step back leads to the one before it."""
     numbers: list[int] = []
