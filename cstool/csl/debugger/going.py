@@ -15,11 +15,11 @@ _THINGS = frozenset(("task", "task_end", "op", "op_end", "hop", "queue"))
 """kinds of moments at a PE, but statements"""
 
 
-@command("WHAT [at PE]", "b")
+@command("PLACE [at PE]", "b")
 def break_(session: Session, rest: str) -> None:
     """Stop at a task, a line, a wavelet, or a cycle.
 
-    WHAT is a task, FILE:LINE or LINE, color N, color N arrives, color N leaves, pe X.Y (any task begins there), or
+    PLACE is a task, FILE:LINE or LINE, color N, color N arrives, color N leaves, pe X.Y (any task begins there), or
     cycle N. PE is X.Y, or a rectangle X.Y:X.Y; without it, any PE counts. A line without code is the next one with
     code.
     """
@@ -31,7 +31,7 @@ def break_(session: Session, rest: str) -> None:
 def watch(session: Session, rest: str) -> None:
     """Stop after a variable, or a range of it, has another value.
 
-    The stop says who wrote it. Without PE, at the chosen one. A write of the same value is not seen, nor is a read.
+    The stop names the writer. Without PE, at the chosen one. A write of the same value is not seen, nor is a read.
     """
     point = session.points.watch(rest, session.chosen)
     point.refresh(session.stop.replay)

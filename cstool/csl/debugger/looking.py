@@ -53,7 +53,7 @@ def tasks(pe: ProcessingElement) -> list[str]:
 
 
 def threads(pe: ProcessingElement) -> list[str]:
-    """Operations in progress of a PE, with their places, and what each waits for."""
+    """Operations in progress of a PE, with their places, operands and waits."""
     waits = {wait.thread: wait for wait in pe.waiting() if isinstance(wait, ThreadWait)}
     lines = []
     for thread in pe.datapath.all():
@@ -134,7 +134,7 @@ def registers(pe: ProcessingElement) -> list[str]:
 
 
 def waits(simulation: Simulation, host: Host) -> list[str]:
-    """Who waits for whom, now. Where nothing can move any more it is the report on the deadlock."""
+    """Waits of all PEs and routers, now; where nothing can move any more, the report on the deadlock."""
     found = [*simulation.network.waiting(), *(wait for each in simulation.pes for wait in each.waiting())]
     now = simulation.events.now
     if simulation.events.next_time() is None:
@@ -156,7 +156,7 @@ def host_lines(host: Host, now: int) -> list[str]:
 
 
 def fabric_map(simulation: Simulation, chosen: int) -> list[str]:
-    """A map of the PEs by what each does; the rows and columns around the chosen one where there are many."""
+    """A map of the PEs, a mark for the work of each; of many, rows and columns around the chosen one."""
     width, height = simulation.program.width, simulation.program.height
     x, y = chosen % width, chosen // width
     columns, rows = _window(x, width, MAP_WIDTH), _window(y, height, MAP_HEIGHT)

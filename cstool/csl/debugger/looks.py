@@ -135,7 +135,7 @@ def registers(session: Session, rest: str) -> None:
 
 @command("")
 def waits(session: Session, rest: str) -> None:
-    """Show who waits for whom on the whole fabric."""
+    """Show the waits on the whole fabric, and the PEs and routers behind each."""
     refuse_words("waits", rest)
     session.show_all(looking.waits(session.stop.replay.simulation, session.stop.replay.host))
 

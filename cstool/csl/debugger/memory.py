@@ -135,7 +135,7 @@ def values_text(values: NDArray[Any]) -> str:
 
 
 def locals_of(frame: FrameType | None) -> dict[str, Any]:
-    """Variables of the function that stands at a statement, and of those that called it, by names in compiled code.
+    """Variables of the function that stands at a statement, and of its callers, by names in compiled code.
 
     The innermost function counts first. DSDs that functions share are among them.
     """

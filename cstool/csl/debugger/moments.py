@@ -17,7 +17,7 @@ _OUTPUT = ("written", "full", "sent", "refused")
 
 
 def moment_text(moment: Moment, replay: Replay) -> str:
-    """A moment: its cycle, its PE, and what happens next.
+    """A moment: its cycle, its PE, and the event that comes next.
 
     Code of a task runs at once in the cycle in which the task begins, or goes on. So its own cycle is ahead of the
     fabric's.

@@ -1,4 +1,4 @@
-"""Breakpoints and watches: what each stops at, and the reason that it gives."""
+"""Breakpoints and watches: the moments of each, and the reason that it gives."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -30,7 +30,7 @@ class Point:
         pes: PEs that it is narrowed to; None: all
 
     Attributes:
-        note: what else is to be said when it is made
+        note: words that are added when it is made
     """
 
     number: int
@@ -171,7 +171,7 @@ class Watch(Point):
 
 
 def _writer(pe: ProcessingElement, elements: Range, moment: Moment, replay: Replay) -> str:
-    """What wrote elements of a PE just before a moment, in words."""
+    """The writer of elements of a PE just before a moment, in words."""
     begun = replay.begun.get(pe.index, [])
     if moment.kind in ("statement", "task_end") and begun:
         # Of a call, what was done behind it is the caller's.
@@ -234,7 +234,7 @@ def pes_named(program: FabricProgram, text: str) -> list[int]:
 
 
 def split_at(text: str) -> tuple[str, str | None]:
-    """What stands before ` at PE`, and the PE; None: there is no PE."""
+    """The words before ` at PE`, and the PE; None: there is no PE."""
     before, at, pe = f" {text}".rpartition(" at ")
     return (before.strip(), pe.strip()) if at else (text.strip(), None)
 
@@ -309,7 +309,7 @@ class Points:
         return self._added(Watch(self._number + 1, text, frozenset(pes), ranges))
 
     def delete(self, words: str) -> list[Point]:
-        """Take away a breakpoint by its number, or `all`; return what went.
+        """Take away a breakpoint by its number, or `all`; return those.
 
         Raises:
             CstoolError: there is no such breakpoint

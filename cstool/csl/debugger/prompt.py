@@ -20,7 +20,7 @@ class Command:
 
     Args:
         name: its name
-        usage: what stands behind it
+        usage: the words behind it
         text: its help: its first sentence in the list of all
         do: does it: returns the way on, or None if the session stays where it is
         short: another name

@@ -2,7 +2,7 @@
 
 A moment is anything to stop at: an event of the trace, a statement of the source, the begin of a cycle, an act of the
 host, the end. Moments are numbered from 1. A repetition depends on the journal alone, so the same moment has the same
-number in each, whatever is watched.
+number in each, with any watches.
 """
 
 import sys
@@ -29,7 +29,7 @@ class Moment(NamedTuple):
 
     Args:
         time: its cycle; of a statement, the one that its code has come to
-        pe: index of the PE; `NOBODY`
+        pe: index of the PE, or `NOBODY`
         kind: "task", "task_end", "op", "op_end", "hop", "queue" (`fabric.trace`), "statement", "cycle", "host",
             "begin", "end"
         fields: of a trace's event; a statement's place; the words of an act of the host
@@ -52,7 +52,7 @@ class Ending:
         kind: "over": the host stopped it; "failed"; "cut": the script asked for no more
         message: the error
         hint: a remedy
-        report: who waits for whom
+        report: the report on the deadlock
         warnings: of the host, a line each
     """
 
@@ -95,8 +95,8 @@ class Replay:
         host: its host
         frame: frame of the compiled code, at a statement
         depth: functions of the program that stand one in the other, at a statement
-        begun: depth and place of the last statement of the running code, and of those around it, by PE; those that
-            only return a value are not among them
+        begun: depth and place of the last statement of the running code, and of the statements around it, by PE;
+            statements that only return a value are not among them
         ending: the end, once it has come
     """
 

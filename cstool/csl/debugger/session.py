@@ -25,7 +25,7 @@ class Stop(NamedTuple):
     """A place where the session stands.
 
     Args:
-        moment: what is about to happen
+        moment: the event that comes next
         replay: the repetition
     """
 
@@ -136,7 +136,7 @@ class Session:
 
     @property
     def file(self) -> str | None:
-        """The file that lines without one are of: of the present place, else that of the chosen PE's program."""
+        """The file for lines without one: of the present place, else of the chosen PE's program."""
         if self.stop.moment.kind == "statement":
             return line_of(self.stop.moment.fields[0])[0]
         program = self.program.program_of(self.chosen)

@@ -39,7 +39,7 @@ class Sources:
 
     @property
     def files(self) -> list[str]:
-        """Files with statements; those of the program before the library's."""
+        """Files with statements, the program's before the library's."""
         return sorted(self._lines, key=lambda file: (file.startswith("<"), file))
 
     def file_named(self, text: str) -> str:

@@ -28,7 +28,7 @@ class Asking:
         show: takes a line of output
 
     Attributes:
-        done, failed: commands so far, and those that were invalid
+        done, failed: commands so far, and invalid ones among them
     """
 
     def __init__(self, lines: Iterator[str] | None, show: Callable[[str], None]) -> None:
@@ -120,7 +120,7 @@ class Completer:
         return self._found[state] if state < len(self._found) else None
 
     def completions(self, line: str, word: str) -> list[str]:
-        """What the last word of a line may become."""
+        """The words that the last word of a line may become."""
         first, space, _ = line.lstrip().partition(" ")
         known: list[str] = list(COMMANDS)
         if space:
@@ -148,7 +148,7 @@ def debug_recorded(folder: Path, commands: Iterable[str] | None, show: Callable[
         show: takes a line of output
 
     Returns:
-        commands done, and how many of them were invalid
+        number of commands, and of invalid ones among them
     Raises:
         CstoolError: the program is damaged
     """
