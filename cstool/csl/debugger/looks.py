@@ -53,7 +53,7 @@ def print_(session: Session, rest: str) -> None:
 
 def _value(session: Session, end: ProcessingElement, what: str) -> str:
     found = memory.dsds_of(end)
-    if end.index == session.stop.moment.pe:
+    if session.stop.moment.kind == "statement" and end.index == session.stop.moment.pe:
         found = found | memory.locals_of(session.stop.replay.frame)
     if what in found:
         return memory.operand_text(found[what], end.program)

@@ -17,6 +17,7 @@ SESSIONS = {
         "next",
         "next",
         "event",
+        "print partial",
         "event 2",
         "cycle",
         "finish",
