@@ -19,9 +19,9 @@ _THINGS = frozenset(("task", "task_end", "op", "op_end", "hop", "queue"))
 def break_(session: Session, rest: str) -> None:
     """Stop at a task, a line, a wavelet, or a cycle.
 
-    PLACE is a task, FILE:LINE or LINE, color N, color N arrives, color N leaves, pe X.Y (any task begins there), or
-    cycle N. PE is X.Y, or a rectangle X.Y:X.Y; without it, any PE counts. A line without code is the next one with
-    code.
+    PLACE is a task, a function, FILE:LINE or LINE, color N, color N arrives, color N leaves, pe X.Y (any task begins
+    there), or cycle N. PE is X.Y, or a rectangle X.Y:X.Y; without it, any PE counts. A line without code is the next
+    one with code.
     """
     point = session.points.add(rest, session.file)
     session.show(f"breakpoint {point.number}: {point.text}{point.note}")

@@ -284,6 +284,10 @@ class Points:
             there = self._sources.line_with_code(found, wanted)
             point = LinePoint(number, f"{found}:{there}{behind}", pes, found, there)
             point.note = "" if there == wanted else f" (line {wanted} has no code)"
+        elif what in self._sources.functions and what not in self.tasks():
+            found, there = self._sources.functions[what]
+            point = LinePoint(number, f"{found}:{there}{behind}", pes, found, there)
+            point.note = f" (the first statement of {what})"
         elif what:
             point = TaskPoint(number, f"{self._task(what)}{behind}", pes, what)
         else:
@@ -362,10 +366,11 @@ class Points:
     def _task(self, name: str) -> str:
         names = self.tasks()
         if name not in names:
-            near = nearest(name, names)
+            near = nearest(name, [*names, *self._sources.functions])
             hint = f"did you mean {near}?" if near else f"its tasks: {', '.join(names)}"
             raise CstoolError(
-                f"break: must be followed by a task, FILE:LINE, color N, pe X.Y or cycle N, got {name}", hint
+                f"break: must be followed by a task, a function, FILE:LINE, color N, pe X.Y or cycle N, got {name}",
+                hint,
             )
         return name
 

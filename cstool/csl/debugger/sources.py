@@ -1,11 +1,12 @@
 """The source of a program: its files, its lines, and the statements that compiled code comes to."""
 
 import os
+import re
 from bisect import bisect_left
 from collections import defaultdict
 from pathlib import Path
 
-from cstool.csl.fabric.program import FabricProgram
+from cstool.csl.fabric.program import FabricProgram, PEProgram
 from cstool.csl.language.compile import LIBRARY
 from cstool.foundation.errors import CstoolError
 from cstool.foundation.words import nearest
@@ -20,19 +21,38 @@ def line_of(place: str) -> tuple[str, int]:
     return file, int(line)
 
 
+def _functions(program: PEProgram) -> dict[str, tuple[str, int]]:
+    """The place of the first statement of each function of a program."""
+    found: dict[str, tuple[str, int]] = {}
+    name = ""
+    for number, line in enumerate(program.code.splitlines(), start=1):
+        head = re.match(r"    def (\w+)\(", line)
+        if head is not None:
+            name = head[1]
+        elif name and number in program.statements:
+            found.setdefault(name, line_of(program.statements[number]))
+            name = ""
+    return found
+
+
 class Sources:
     """Files in CSL of a program.
 
     Args:
         program: the compiled program
         folder: the directory that it was compiled in
+
+    Attributes:
+        functions: file and line of the first statement of functions and tasks, by their names
     """
 
     def __init__(self, program: FabricProgram, folder: Path) -> None:
         self._folder = folder
         self._texts: dict[str, list[str]] = {}
         self._lines: defaultdict[str, set[int]] = defaultdict(set)
+        self.functions: dict[str, tuple[str, int]] = {}
         for each in program.programs:
+            self.functions |= _functions(each)
             for place in each.statements.values():
                 file, line = line_of(place)
                 self._lines[file].add(line)

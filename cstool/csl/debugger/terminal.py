@@ -130,7 +130,10 @@ class Completer:
             by_command = {
                 "print": variables,
                 "watch": variables,
-                "break": [*session.points.tasks(), *(f"{file}:" for file in session.sources.files)],
+                "break": [
+                    *{*session.points.tasks(), *session.sources.functions},
+                    *(f"{file}:" for file in session.sources.files),
+                ],
                 "source": [f"{file}:" for file in session.sources.files],
                 "help": list(COMMANDS),
             }

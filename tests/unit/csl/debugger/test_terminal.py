@@ -24,7 +24,7 @@ def session(wrong):
         ("w", ["waits", "watch", "where"]),
         ("rev", ["reverse-continue", "reverse-event", "reverse-step"]),
         ("xyz", []),
-        ("break ", ["<memcpy/memcpy>:", "arrived", "pe.csl:", "run"]),
+        ("break ", ["<memcpy/memcpy>:", "add", "arrived", "at", "pe.csl:", "run", "unblock_cmd_stream"]),
         ("b pe", ["pe.csl:"]),
         ("print w", ["weights"]),
         ("watch ", ["left", "next", "sums", "values", "weights"]),

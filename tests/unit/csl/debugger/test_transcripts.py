@@ -36,6 +36,10 @@ SESSIONS = {
         "pe 3.0",
         "reverse-step",
         "reverse-event",
+        "break ad",
+        "break at at 3.0",
+        "continue",
+        "delete all",
         "break pe 2.0",
         "reverse-continue",
         "rc",
@@ -113,11 +117,11 @@ error: break: must be followed by what it stops at
 hint: help break lists it
 
 break arived
-error: break: must be followed by a task, FILE:LINE, color N, pe X.Y or cycle N, got arived
+error: break: must be followed by a task, a function, FILE:LINE, color N, pe X.Y or cycle N, got arived
 hint: did you mean arrived?
 
 break compute
-error: break: must be followed by a task, FILE:LINE, color N, pe X.Y or cycle N, got compute
+error: break: must be followed by a task, a function, FILE:LINE, color N, pe X.Y or cycle N, got compute
 hint: its tasks: arrived, run
 
 break pe.cs:40
