@@ -22,6 +22,7 @@ from cstool.csl.fabric.stats import FabricStats, read_stats
 from cstool.csl.fabric.time_model import SIMULATOR, TIME_MODELS
 from cstool.csl.fabric.trace import Place, read_trace
 from cstool.csl.sdk.artifact import read_program
+from cstool.csl.sdk.examples import CslExample, ExampleResult, copy_example, find_example, find_examples, read_result
 from cstool.csl.sdk.variables import LIMIT_VARIABLE, MEMCPY, MEMCPY_VARIABLE, TIME_VARIABLE, TRACE_VARIABLE
 from cstool.foundation.atomic_file import write_replacing
 from cstool.foundation.errors import CstoolError
@@ -52,6 +53,25 @@ class FabricRun:
     script: Path
     code: int
     stats: FabricStats | None
+
+
+@dataclass(frozen=True)
+class ExampleRun:
+    """A run of a program under examples/csl.
+
+    Args:
+        example: the program
+        folder: the folder it was copied to and ran in
+        run: the run
+        result: arrays and cycles that its script wrote; None if it wrote none
+        picture: path of the picture; None if there is nothing to draw
+    """
+
+    example: CslExample
+    folder: Path
+    run: FabricRun
+    result: ExampleResult | None
+    picture: Path | None
 
 
 class ColorUse(NamedTuple):
@@ -169,6 +189,50 @@ def run_directory(
     before = _written(folder / STATS)
     code = _run(["bash", name], folder, environment, show)
     return FabricRun(folder / name, code, load_stats(folder) if _written(folder / STATS) != before else None)
+
+
+def list_examples() -> list[CslExample]:
+    """Return the programs under examples/csl by name.
+
+    Raises:
+        CstoolError: there is no checkout with them
+    """
+    return find_examples()
+
+
+def run_example(
+    name: str, target: str | Path, arch: str = "wse2", *, show: Callable[[str], None] = print
+) -> ExampleRun:
+    """Copy a program of examples/csl to a new folder, run it, and draw its result.
+
+    Args:
+        name: its name
+        target: a new folder; the program comes into a folder of its name in it, beside what it shares with others
+        arch: "wse2" or "wse3"
+        show: takes the output of its script, line by line
+
+    Raises:
+        CstoolError: there is no such program, or the folder is not new
+    """
+    check_choice("arch", arch, [*ARCHS])
+    example = find_example(name)
+    folder = copy_example(example, Path(target))
+    run = run_directory(folder, arch, show=show)
+    result = read_result(folder)
+    picture = None
+    if result is not None and result.picture is not None and run.stats is not None:
+        picture = Path(target) / f"{name}.png"
+        _draw_result(example, result, run.stats, picture)
+    return ExampleRun(example, folder, run, result, picture)
+
+
+def _draw_result(example: CslExample, result: ExampleResult, stats: FabricStats, path: Path) -> None:
+    from cstool.csl.pictures.result import result_page
+
+    values = result.picture
+    assert values is not None
+    said = f"{example.summary}: {stats.width} x {stats.height} PEs of {stats.arch}, simulated."
+    _write(lambda: result_page(values, example.name, said, result.of), path, "light")
 
 
 def load_stats(path: str | Path) -> FabricStats:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
-from host import Wafer
+from host import Wafer, check
 
 wafer = Wafer()
 width, n, bins = (wafer.params[name] for name in ("width", "n", "bins"))
@@ -18,5 +18,4 @@ with wafer:
     wafer.call("count")
     counts = wafer.get("counts", (1, 1, bins), np.uint16)
 
-np.testing.assert_array_equal(counts.ravel(), np.bincount(values.ravel(), minlength=bins))
-print("SUCCESS")
+check(counts.ravel(), np.bincount(values.ravel(), minlength=bins), picture=counts.ravel(), of="values in a bin")
