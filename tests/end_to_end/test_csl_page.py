@@ -217,6 +217,12 @@ SIZES = {
     "bitonic_sort": ("levels:1,n:1", "levels:2,n:17"),
     "cholesky": ("P:1,nt:5", "P:2,nt:3", "P:9,nt:2"),
     "column_reduce": ("width:1,height:2,n:1", "width:3,height:9,n:50"),
+    "eam": (
+        "width:1,height:1,reach:1,steps:2",
+        "width:4,height:4,reach:3,steps:30",
+        "width:9,height:6,reach:3,steps:3",
+        "width:12,height:2,reach:5,steps:1",
+    ),
     "fft_1d": ("n:4,width:1", "n:8,width:8", "n:32,width:2"),
     "fft_2d": ("n:2,width:2", "n:16,width:16"),
     "fft_3d": ("n:4,width:2,height:1", "n:8,width:8,height:8", "n:16,width:2,height:4"),
@@ -226,6 +232,7 @@ SIZES = {
     "gemv_rows": ("width:1,M:1,N:1", "width:6,M:30,N:50"),
     "histogram": ("width:2,n:1,bins:1", "width:6,n:200,bins:70"),
     "life": ("width:1,height:1,rows:3,columns:3,steps:2", "width:3,height:4,rows:9,columns:6,steps:5"),
+    "mandelbrot": ("width:1,height:1,rows:5,columns:3,limit:9", "width:3,height:2,rows:4,columns:9,limit:200"),
     "prefix_sum": ("width:1,n:1", "width:9,n:30"),
     "row_reduce": ("width:2,height:1,n:1", "width:11,height:2,n:60"),
     "sparse_axpy": (
@@ -238,6 +245,11 @@ SIZES = {
         "width:4,height:2,rows:30,columns:2,steps:4",
     ),
     "summa": ("P:1,Mt:2,Kt:2,Nt:2", "P:5,Mt:3,Kt:6,Nt:2"),
+    "tlr_mvm": (
+        "width:1,height:1,rows:5,columns:3,capacity:3",
+        "width:5,height:2,rows:12,columns:20,capacity:12",
+        "width:2,height:3,rows:30,columns:20,capacity:20",
+    ),
     "vector_add": ("width:1,n:1", "width:9,n:333"),
 }
 PROGRAMS = sorted(path.parent.name for path in EXAMPLES.glob("*/run.py"))
