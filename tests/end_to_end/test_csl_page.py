@@ -214,13 +214,16 @@ def test_what_is_refused_is_refused_in_these_words(message):
 SIZES = {
     "allreduce_tree": ("levels:1,n:1", "levels:5,n:20"),
     "allreduce_two_phase": ("width:2,height:2,n:1", "width:7,height:5,n:40"),
+    "bicgstab_7": ("width:1,height:4,n:3,steps:2", "width:4,height:1,n:5,steps:3", "width:3,height:2,n:9,steps:4"),
     "bitonic_sort": ("levels:1,n:1", "levels:2,n:17"),
+    "cg_7": ("width:1,height:1,n:30,steps:3", "width:2,height:3,n:7,steps:4"),
     "column_reduce": ("width:1,height:2,n:1", "width:3,height:9,n:50"),
     "gemv_columns": ("width:2,M:1,N:2", "width:9,M:20,N:27"),
     "gemv_grid": ("width:2,height:2,M:2,N:2", "width:5,height:4,M:24,N:60"),
     "gemv_one_pe": ("M:1,N:1", "M:40,N:60"),
     "gemv_rows": ("width:1,M:1,N:1", "width:6,M:30,N:50"),
     "histogram": ("width:2,n:1,bins:1", "width:6,n:200,bins:70"),
+    "jacobi_7": ("width:3,height:2,n:4,steps:2", "width:1,height:5,n:9,steps:3"),
     "life": ("width:1,height:1,rows:3,columns:3,steps:2", "width:3,height:4,rows:9,columns:6,steps:5"),
     "prefix_sum": ("width:1,n:1", "width:9,n:30"),
     "row_reduce": ("width:2,height:1,n:1", "width:11,height:2,n:60"),
@@ -234,11 +237,12 @@ SIZES = {
         "width:4,height:2,rows:30,columns:2,steps:4",
     ),
     "summa": ("P:1,Mt:2,Kt:2,Nt:2", "P:5,Mt:3,Kt:6,Nt:2"),
+    "wave_25": ("width:2,height:1,n:2,steps:3", "width:5,height:3,n:6,steps:2"),
     "vector_add": ("width:1,n:1", "width:9,n:333"),
 }
 PROGRAMS = sorted(path.parent.name for path in EXAMPLES.glob("*/run.py"))
 OTHER = "cslc layout.csl --fabric-dims 60,60 --fabric-offsets 4,1 --memcpy --channels 1 -o other --arch {} --params {}"
-ALWAYS = ("bitonic_sort wse2 own", "life wse2 own", "sparse_axpy wse3 width:4")
+ALWAYS = ("bicgstab_7 wse2 width:1", "bitonic_sort wse2 own", "life wse2 own", "sparse_axpy wse3 width:4")
 """what `make test` tries"""
 
 
