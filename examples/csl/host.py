@@ -58,6 +58,12 @@ class Wafer:
             words = words.astype(np.uint16).view(dtype)
         return words.reshape(size)
 
+    def cycles(self) -> int:
+        """The cycles between start and stop of `columns/clock.csl`, on the PE with the most; simulated."""
+        size = (self.params.get("height", 1), self.params.get("width", 1), 6)
+        words = self.get("stamps", size, np.uint16).astype(np.int64) << np.array([0, 16, 32] * 2)
+        return int((words[:, :, 3:].sum(2) - words[:, :, :3].sum(2)).max())
+
     def call(self, function: str, *arguments: np.generic) -> None:
         """Start a function on all PEs, and wait until each has unblocked its command stream."""
         self._runner.launch(function, *arguments, nonblock=False)

@@ -214,8 +214,10 @@ def test_what_is_refused_is_refused_in_these_words(message):
 SIZES = {
     "allreduce_tree": ("levels:1,n:1", "levels:5,n:20"),
     "allreduce_two_phase": ("width:2,height:2,n:1", "width:7,height:5,n:40"),
+    "bicgstab_7": ("width:1,height:4,n:3,steps:2", "width:4,height:1,n:5,steps:3", "width:3,height:2,n:9,steps:4"),
     "bitonic_sort": ("levels:1,n:1", "levels:2,n:17"),
     "cholesky": ("P:1,nt:5", "P:2,nt:3", "P:9,nt:2"),
+    "cg_7": ("width:1,height:1,n:30,steps:3", "width:2,height:3,n:7,steps:4"),
     "column_reduce": ("width:1,height:2,n:1", "width:3,height:9,n:50"),
     "eam": (
         "width:1,height:1,reach:1,steps:2",
@@ -231,6 +233,7 @@ SIZES = {
     "gemv_one_pe": ("M:1,N:1", "M:40,N:60"),
     "gemv_rows": ("width:1,M:1,N:1", "width:6,M:30,N:50"),
     "histogram": ("width:2,n:1,bins:1", "width:6,n:200,bins:70"),
+    "jacobi_7": ("width:3,height:2,n:4,steps:2", "width:1,height:5,n:9,steps:3"),
     "life": ("width:1,height:1,rows:3,columns:3,steps:2", "width:3,height:4,rows:9,columns:6,steps:5"),
     "mandelbrot": ("width:1,height:1,rows:5,columns:3,limit:9", "width:3,height:2,rows:4,columns:9,limit:200"),
     "prefix_sum": ("width:1,n:1", "width:9,n:30"),
@@ -250,11 +253,19 @@ SIZES = {
         "width:5,height:2,rows:12,columns:20,capacity:12",
         "width:2,height:3,rows:30,columns:20,capacity:20",
     ),
+    "wave_25": ("width:2,height:1,n:2,steps:3", "width:5,height:3,n:6,steps:2"),
     "vector_add": ("width:1,n:1", "width:9,n:333"),
 }
 PROGRAMS = sorted(path.parent.name for path in EXAMPLES.glob("*/run.py"))
 OTHER = "cslc layout.csl --fabric-dims 60,60 --fabric-offsets 4,1 --memcpy --channels 1 -o other --arch {} --params {}"
-ALWAYS = ("bitonic_sort wse2 own", "life wse2 own", "sparse_axpy wse3 width:4")
+ALWAYS = (
+    "bicgstab_7 wse2 width:1",
+    "bitonic_sort wse2 own",
+    "cholesky wse3 P:2",
+    "fft_3d wse2 n:4",
+    "life wse2 own",
+    "sparse_axpy wse3 width:4",
+)
 """what `make test` tries"""
 
 
