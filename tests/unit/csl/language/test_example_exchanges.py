@@ -92,7 +92,6 @@ param width: u16;
 param part: u16;
 param rounds: u16;
 param colors;
-const next_id = @get_local_task_id(8);
 const row = @import_module("fft/all_to_all.csl", .{
   .me = x, .count = width, .part = part, .first = 2,
   .colors = .{
@@ -100,33 +99,22 @@ const row = @import_module("fft/all_to_all.csl", .{
     .to_lower = colors.to_west, .from_higher = colors.from_east,
   },
   .extents = .{ part, 1 }, .strides = .{ 1, 1 }, .pitch = part,
-  .ids = [6]local_task_id{
-    @get_local_task_id(10), @get_local_task_id(11), @get_local_task_id(12), @get_local_task_id(13),
-    @get_local_task_id(14), @get_local_task_id(15),
-  },
-  .done_id = next_id,
 });
 const size = width * part;
 const whole = rounds * size;
 var parts = @zeros([size]f32);
 var all = @zeros([whole]f32);
-var round: u16 = 0;
 
 fn share() void {
-  for (@range(u16, size)) |k| {
-    parts[k] = @as(f32, x) * 10000.0 + @as(f32, 1000 * round + k);
+  for (@range(u16, rounds)) |round| {
+    for (@range(u16, size)) |k| {
+      parts[k] = @as(f32, x) * 10000.0 + @as(f32, 1000 * round + k);
+    }
+    row.exchange(&parts, &all[round * size]);
   }
-  row.exchange(&parts, &all[round * size]);
-}
-
-task next() void {
-  @block(next_id);
-  round += 1;
-  if (round < rounds) share();
 }
 
 comptime {
-  @bind_local_task(next, next_id);
   @export_symbol(share);
 }
 """
