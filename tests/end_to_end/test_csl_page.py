@@ -226,10 +226,20 @@ SIZES = {
     "jacobi_7": ("width:3,height:2,n:4,steps:2", "width:1,height:5,n:9,steps:3"),
     "life": ("width:1,height:1,rows:3,columns:3,steps:2", "width:3,height:4,rows:9,columns:6,steps:5"),
     "prefix_sum": ("width:1,n:1", "width:9,n:30"),
+    "rayleigh_benard": ("width:3,height:3,n:5,steps:4", "width:1,height:4,n:6,steps:3"),
     "row_reduce": ("width:2,height:1,n:1", "width:11,height:2,n:60"),
     "sparse_axpy": (
         "width:1,height:1,features:3,outputs:2,tokens:1,capacity:6",
         "width:4,height:3,features:24,outputs:10,tokens:20,capacity:60",
+    ),
+    "spmv": (
+        "width:1,height:1,n:30,capacity:200,kept:30",
+        "width:1,height:3,n:30,capacity:100,kept:30",
+        "width:5,height:2,n:40,capacity:90,kept:20",
+    ),
+    "spmv_hypersparse": (
+        "width:1,height:2,n:300,capacity:20,kept:20",
+        "width:7,height:3,n:2100,capacity:50,kept:30",
     ),
     "stencil": (
         "width:1,height:1,rows:1,columns:1,steps:1",
@@ -242,7 +252,10 @@ SIZES = {
 }
 PROGRAMS = sorted(path.parent.name for path in EXAMPLES.glob("*/run.py"))
 OTHER = "cslc layout.csl --fabric-dims 60,60 --fabric-offsets 4,1 --memcpy --channels 1 -o other --arch {} --params {}"
-ALWAYS = ("bicgstab_7 wse2 width:1", "bitonic_sort wse2 own", "life wse2 own", "sparse_axpy wse3 width:4")
+ALWAYS = (
+    *("bicgstab_7 wse2 width:1", "bitonic_sort wse2 own", "life wse2 own", "rayleigh_benard wse2 width:3"),
+    *("sparse_axpy wse3 width:4", "spmv_hypersparse wse2 width:1"),
+)
 """what `make test` tries"""
 
 
