@@ -216,8 +216,8 @@ SIZES = {
     "allreduce_two_phase": ("width:2,height:2,n:1", "width:7,height:5,n:40"),
     "bicgstab_7": ("width:1,height:4,n:3,steps:2", "width:4,height:1,n:5,steps:3", "width:3,height:2,n:9,steps:4"),
     "bitonic_sort": ("levels:1,n:1", "levels:2,n:17"),
-    "cholesky": ("P:1,nt:5", "P:2,nt:3", "P:9,nt:2"),
     "cg_7": ("width:1,height:1,n:30,steps:3", "width:2,height:3,n:7,steps:4"),
+    "cholesky": ("P:1,nt:5", "P:2,nt:3", "P:9,nt:2"),
     "column_reduce": ("width:1,height:2,n:1", "width:3,height:9,n:50"),
     "eam": (
         "width:1,height:1,reach:1,steps:2",
@@ -237,10 +237,20 @@ SIZES = {
     "life": ("width:1,height:1,rows:3,columns:3,steps:2", "width:3,height:4,rows:9,columns:6,steps:5"),
     "mandelbrot": ("width:1,height:1,rows:5,columns:3,limit:9", "width:3,height:2,rows:4,columns:9,limit:200"),
     "prefix_sum": ("width:1,n:1", "width:9,n:30"),
+    "rayleigh_benard": ("width:3,height:3,n:5,steps:4", "width:1,height:4,n:6,steps:3"),
     "row_reduce": ("width:2,height:1,n:1", "width:11,height:2,n:60"),
     "sparse_axpy": (
         "width:1,height:1,features:3,outputs:2,tokens:1,capacity:6",
         "width:4,height:3,features:24,outputs:10,tokens:20,capacity:60",
+    ),
+    "spmv": (
+        "width:1,height:1,n:30,capacity:200,kept:30",
+        "width:1,height:3,n:30,capacity:100,kept:30",
+        "width:5,height:2,n:40,capacity:90,kept:20",
+    ),
+    "spmv_hypersparse": (
+        "width:1,height:2,n:300,capacity:20,kept:20",
+        "width:7,height:3,n:2100,capacity:50,kept:30",
     ),
     "stencil": (
         "width:1,height:1,rows:1,columns:1,steps:1",
@@ -259,12 +269,8 @@ SIZES = {
 PROGRAMS = sorted(path.parent.name for path in EXAMPLES.glob("*/run.py"))
 OTHER = "cslc layout.csl --fabric-dims 60,60 --fabric-offsets 4,1 --memcpy --channels 1 -o other --arch {} --params {}"
 ALWAYS = (
-    "bicgstab_7 wse2 width:1",
-    "bitonic_sort wse2 own",
-    "cholesky wse3 P:2",
-    "fft_3d wse2 n:4",
-    "life wse2 own",
-    "sparse_axpy wse3 width:4",
+    *("bicgstab_7 wse2 width:1", "bitonic_sort wse2 own", "cholesky wse3 P:2", "fft_3d wse2 n:4", "life wse2 own"),
+    *("rayleigh_benard wse2 width:3", "sparse_axpy wse3 width:4", "spmv_hypersparse wse2 width:1"),
 )
 """what `make test` tries"""
 

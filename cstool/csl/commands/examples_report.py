@@ -30,11 +30,9 @@ def print_example(done: ExampleRun) -> None:
         numbers = f"largest difference {result.difference:.3g} in {result.found.size:,} numbers"
         facts["check"] = f"{numbers}, {result.tolerance:.3g} is allowed"
     if stats is not None:
-        size = f"{stats.width:,} x {stats.height:,} PEs of {stats.arch}"
-        facts["simulated"] = f"{stats.cycles:,} cycles in all, {size}, with the times of {stats.time_text}"
-        if result is not None and result.cycles:
-            time = time_text(result.cycles / CLOCK_HZ)
-            facts["simulated"] = f"{result.cycles:,.0f} cycles {result.per}, {time} at 0.85 GHz; {facts['simulated']}"
+        cycles, per = (stats.cycles, "in all") if result is None or not result.cycles else (result.cycles, result.per)
+        facts["simulated"] = f"{cycles:,.0f} cycles {per}, {time_text(cycles / CLOCK_HZ)} at 0.85 GHz"
+        facts["on"] = f"{stats.width:,} x {stats.height:,} PEs of {stats.arch}, with the times of {stats.time_text}"
     if example.published:
         facts["published"] = example.published
     if done.picture is not None:
