@@ -11,7 +11,7 @@ from host import Wafer, check
 
 wafer = Wafer()
 width, n, bins = (wafer.params[name] for name in ("width", "n", "bins"))
-values = np.random.default_rng(11).integers(0, bins, (1, width, n)).astype(np.uint16)
+values = np.random.default_rng(11).normal(bins / 2, bins / 6, (1, width, n)).clip(0, bins - 1).astype(np.uint16)
 
 with wafer:
     wafer.put("values", values)
