@@ -24,7 +24,10 @@ const march = @import_module("march/routes.csl", .{ .reach = reach });
 layout {
   @set_rectangle(width, 1);
   for (@range(u16, width)) |x| {
-    @set_tile_code(x, 0, "pe.csl", .{ .x = x, .width = width, .reach = reach, .words = words, .rounds = rounds });
+    @set_tile_code(x, 0, "pe.csl", .{
+      .x = x, .reach = reach, .words = words, .rounds = rounds,
+      .below = march.listeners(width - 1 - x, width), .above = march.listeners(x, width),
+    });
     march.set_route(x, 0, @get_color(0), x, width, WEST, EAST);
     march.set_route(x, 0, @get_color(1), width - 1 - x, width, EAST, WEST);
   }
@@ -33,16 +36,17 @@ layout {
 """
 MARCH_PE = """
 param x: u16;
-param width: u16;
 param reach: u16;
+param below: u16;
+param above: u16;
 param words: u16;
 param rounds: u16;
 const next_id = @get_local_task_id(8);
 const march = @import_module("march/exchange.csl", .{
-  .me = x, .count = width, .reach = reach, .higher = @get_color(0), .lower = @get_color(1), .first = 2,
+  .reach = reach, .below = below, .above = above, .higher = @get_color(0), .lower = @get_color(1), .first = 2,
   .done_id = next_id,
 });
-const size = words * (1 + march.below + march.above);
+const size = words * (1 + below + above);
 const whole = rounds * size;
 var heard = @zeros([size]f32);
 var all = @zeros([whole]f32);
@@ -79,7 +83,8 @@ layout {
   @set_rectangle(width, 1);
   for (@range(u16, width)) |x| {
     @set_tile_code(x, 0, "pe.csl", .{
-      .x = x, .width = width, .part = part, .rounds = rounds, .colors = halo.colors_of(x, 0),
+      .x = x, .width = width, .part = part, .rounds = rounds,
+      .colors = halo.colors_of(x, 0), .has = halo.neighbours_of(x, 0),
     });
     halo.set_routes(x, 0);
   }
@@ -92,8 +97,9 @@ param width: u16;
 param part: u16;
 param rounds: u16;
 param colors;
+param has;
 const row = @import_module("fft/all_to_all.csl", .{
-  .me = x, .count = width, .part = part, .first = 2,
+  .count = width, .has_lower = has.west, .has_higher = has.east, .part = part, .first = 2,
   .colors = .{
     .to_higher = colors.to_east, .from_lower = colors.from_west,
     .to_lower = colors.to_west, .from_higher = colors.from_east,
@@ -110,7 +116,7 @@ fn share() void {
     for (@range(u16, size)) |k| {
       parts[k] = @as(f32, x) * 10000.0 + @as(f32, 1000 * round + k);
     }
-    row.exchange(&parts, &all[round * size]);
+    row.exchange(x, &parts, &all[round * size]);
   }
 }
 
