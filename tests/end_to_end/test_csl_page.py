@@ -17,10 +17,12 @@ from cstool.csl.language.compile import LIBRARY
 from cstool.csl.sdk import simulator
 from cstool.csl.sdk.cs_python import SITE
 from cstool.csl.sdk.cslc import main as cslc
+from cstool.csl.sdk.examples import read_result
 from cstool.csl.verbs import language_builtins
 from tests.end_to_end.pages import PROJECT, consoles, page, typed
 
 PAGE = page("csl")
+PROGRAMS_PAGE = page("examples")
 EXAMPLES = PROJECT / "examples" / "csl"
 LEFT_BEHIND = shutil.ignore_patterns("out", "sim.log", "sim_stats.json", "__pycache__")
 
@@ -85,6 +87,12 @@ def test_its_first_command_prints_what_it_shows(tmp_path):
     check_console(consoles("csl")[0], tmp_path)
 
 
+@pytest.mark.takes("three processes and a picture")
+def test_the_page_of_programs_prints_what_it_shows(tmp_path):
+    check_console(consoles("examples")[0], tmp_path)
+    assert (tmp_path / "jacobi_7_run/jacobi_7.png").stat().st_size > 10_000
+
+
 @pytest.mark.lab
 def test_a_program_of_the_vendors_prints_what_it_shows(tmp_path):
     checkout = os.environ.get("CSTOOL_CSL_EXAMPLES")
@@ -106,9 +114,9 @@ def test_the_commands_of_the_readme_print_what_it_shows(tmp_path):
 # Tables
 
 
-def rows(header: str) -> list[list[str]]:
+def rows(header: str, text: str = PAGE) -> list[list[str]]:
     """The cells of the table under a header line."""
-    lines = PAGE.partition(f"\n{header}\n")[2].partition("\n\n")[0].splitlines()[1:]
+    lines = text.partition(f"\n{header}\n")[2].partition("\n\n")[0].splitlines()[1:]
     return [[cell.strip() for cell in line[1:-1].split("|")] for line in lines]
 
 
@@ -305,3 +313,35 @@ def test_its_script_passes(program: str, arch: str, params: str, examples: Path)
     done = typed(f"./commands_{arch}.sh" if params == "own" else other, examples / program)
     assert done.code == 0, done.stdout + done.stderr
     assert done.stdout.endswith("SUCCESS\n")
+    check_cycles(program, params if arch == "wse2" else "", examples / program)
+
+
+MEASURED = {
+    name: (cycles, per)
+    for name, _, _, cycles, per, _ in rows(
+        "| program | PEs | points of a PE | simulated cycles | of | published |", PROGRAMS_PAGE
+    )
+}
+LARGER = rows("| program | params | simulated cycles |", PROGRAMS_PAGE)
+
+
+def check_cycles(program: str, params: str, folder: Path) -> None:
+    """Compare the cycles that a script measured with the table of the page, where it has them."""
+    if params == "own" and program in MEASURED:
+        result = read_result(folder)
+        assert result is not None
+        assert (f"{result.cycles:,.0f}", result.per) == MEASURED[program]
+
+
+@pytest.mark.lab
+@pytest.mark.parametrize(("program", "params", "cycles"), LARGER)
+def test_larger_programs_take_the_cycles_of_the_page(program: str, params: str, cycles: str, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(EXAMPLES, tmp_path / "csl", ignore=LEFT_BEHIND)) / program
+    assert typed(f"{OTHER.format('wse2', params)} && cs_python run.py --name other", folder).code == 0
+    result = read_result(folder)
+    assert result is not None
+    assert f"{result.cycles:,.0f}" == cycles
+
+
+def test_the_page_names_programs_that_there_are() -> None:
+    assert {*MEASURED} | {program for program, *_ in LARGER} <= set(PROGRAMS)
