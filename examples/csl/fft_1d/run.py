@@ -33,10 +33,12 @@ with wafer:
     wafer.put("phases", on_pes(np.exp(-2j * np.pi * turns)))
     wafer.call("run")
     result = wafer.get("result", (1, width, 2 * n * n // width))
+    cycles = wafer.cycles()
 result = result.reshape(width, n, 2, -1).transpose(2, 1, 0, 3).reshape(2, N)
 
 expected = np.fft.fft(signal.astype(complex))
 check(
     result, np.stack([expected.real, expected.imag]), 1e-6 * np.abs(expected).max(),
     picture=np.hypot(*result), of="magnitude by frequency",
+    cycles=cycles, per="a transform",
 )  # fmt: skip

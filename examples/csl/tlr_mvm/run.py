@@ -50,8 +50,12 @@ with wafer:
     wafer.put("x", np.stack([x.real, x.imag], axis=1).reshape(1, width, -1))
     wafer.call("multiply")
     y = wafer.get("y", (height, 1, 2 * rows), at=(width - 1, 0))
+    cycles = wafer.cycles()
 y = y.reshape(height, 2, rows).transpose(1, 0, 2).reshape(2, -1)
 
 dense, expected = A @ x, compressed @ x
 assert np.linalg.norm(expected - dense) <= 2 * ACCURACY * np.linalg.norm(dense)
-check(y, np.stack([expected.real, expected.imag]), 1e-5, picture=ranks[..., 0], of="rank of each tile")
+check(
+    y, np.stack([expected.real, expected.imag]), 1e-5, picture=ranks[..., 0], of="rank of each tile",
+    cycles=cycles, per="a product",
+)  # fmt: skip
