@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cstool.csl.language.compile import compile_csl
 from cstool.csl.language.source import CslError
 from tests.examples import examples
 from tests.unit.csl.language.many_pes import Run
@@ -194,3 +195,17 @@ def test_a_command_has_no_room_for_more_than_eight_routers():
     with pytest.raises(CslError) as info:
         marched("wse2", 3, 8, 1, 1)
     assert "a command for each router from sender to tail" in str(info.value)
+
+
+@pytest.mark.parametrize(
+    ("program", "params", "said"),
+    [
+        ("fft_2d", {"n": 12, "width": 4}, "@comptime_assert failed: a pencil has a power of two elements"),
+        ("fft_2d", {"n": 16, "width": 5}, "@comptime_assert failed: PEs get equal blocks of each axis"),
+        ("fft_3d", {"n": 8, "width": 4, "height": 3}, "@comptime_assert failed: PEs get equal blocks of each axis"),
+    ],
+)
+def test_a_program_says_which_sizes_it_takes(program, params, said):
+    with pytest.raises(CslError) as info:
+        compile_csl(EXAMPLES / program / "layout.csl", arch="wse2", params=params)
+    assert str(info.value).splitlines()[0].endswith(f": {said}")
