@@ -1,7 +1,8 @@
 """Whole numbers as few bytes: differences, seven bits in a byte, deflate. `static/data.js` reads them.
 
 A column is n numbers of 0 to 2^63 - 1. Each is written as a varint (LEB128: the low seven bits first, the highest bit
-of a byte says that more follow). Differences that may be negative are folded first: 0, -1, 1, -2, 2 become 0, 1, 2, 3, 4.
+of a byte says that more follow). Differences that may be negative are folded first: 0, -1, 1,
+-2, 2 become 0, 1, 2, 3, 4.
 """
 
 import base64

@@ -65,6 +65,7 @@ class Tracks {
     this.starts = new Int32Array(tracks + 1);
     counts.forEach((count, track) => (this.starts[track + 1] = this.starts[track] + count));
     this.size = tracks;
+    this.hints = [new Int32Array(tracks), new Int32Array(tracks)]; // rows found last: the next ones are near
     this.sums = null;
     this.byPe = new Map();
     for (let track = 0; track < tracks; track++) {
@@ -78,17 +79,33 @@ class Tracks {
     return this.byPe.get(pe) ?? [];
   }
 
-  /** The last row of a track at or before a sample; -1 for none. */
-  row(track, sample) {
-    let low = this.starts[track];
-    let high = this.starts[track + 1];
-    const first = low;
+  /** The last row of a track at or before a sample; -1 for none. `hint`: which of the rows found last is near. */
+  row(track, sample, hint = 0) {
+    const { samples } = this;
+    const hints = this.hints[hint];
+    const first = this.starts[track];
+    const behind = this.starts[track + 1];
+    let low = first;
+    let high = behind;
+    // While the run plays, it is the row found last, or one of the next two.
+    let near = first + hints[track];
+    if (near < behind && samples[near] <= sample) {
+      for (let tries = 0; tries < 3; tries++, near++) {
+        if (near + 1 === behind || samples[near + 1] > sample) {
+          hints[track] = near - first;
+          return near;
+        }
+      }
+      low = near;
+    }
     while (low < high) {
       const middle = (low + high) >> 1;
-      if (this.samples[middle] <= sample) low = middle + 1;
+      if (samples[middle] <= sample) low = middle + 1;
       else high = middle;
     }
-    return low > first ? low - 1 : -1;
+    if (low === first) return -1;
+    hints[track] = low - 1 - first;
+    return low - 1;
   }
 
   /** The row of a track of spans that covers a sample; -1 for none. The first value of a span is its samples. */
@@ -111,17 +128,18 @@ class Tracks {
     const sums = this.summed();
     const start = this.starts[track];
     const last = Math.max(this.row(track, to), start - 1);
-    const before = from <= 0 ? -1 : this.row(track, from - 1);
-    return last < start ? 0 : sums[last + 1] - sums[before < 0 ? start : before + 1];
+    if (last < start || this.samples[last] < from) return 0;
+    const before = from <= 0 ? -1 : this.row(track, from - 1, 1);
+    return sums[last + 1] - sums[before < 0 ? start : before + 1];
   }
 
   /** Samples from from to to, both among them, that spans of a track cover. */
   covered(track, from, to) {
-    return this.coveredBefore(track, to + 1) - this.coveredBefore(track, from);
+    return this.coveredBefore(track, to + 1, 0) - this.coveredBefore(track, from, 1);
   }
 
-  coveredBefore(track, sample) {
-    const row = this.row(track, sample - 1);
+  coveredBefore(track, sample, hint) {
+    const row = this.row(track, sample - 1, hint);
     if (row < 0) return 0;
     const sums = this.summed();
     const whole = sums[row] - sums[this.starts[track]];

@@ -80,19 +80,16 @@ class Grid {
       Math.min(run.width - 1, Math.floor((width - this.left) / scale)),
       Math.min(run.height - 1, Math.floor((height - this.top) / scale)),
     ];
-    const visible = (pe) => {
-      const [x, y] = [pe % run.width, Math.floor(pe / run.width)];
-      return x >= first[0] && x <= last[0] && y >= first[1] && y <= last[1];
-    };
+    const shades = Array.from({ length: 101 }, (_, percent) => css(shade(view.colours, percent / 100)));
+    const empty = css(view.colours.raised);
     for (let y = first[1]; y <= last[1]; y++) {
       for (let x = first[0]; x <= last[0]; x++) {
         const pe = y * run.width + x;
-        const ground = run.tiles[pe] < 0 ? view.colours.raised : shade(view.colours, found[pe]);
-        context.fillStyle = css(ground);
+        context.fillStyle = run.tiles[pe] < 0 ? empty : shades[Math.round(100 * found[pe])];
         context.fillRect(this.left + x * scale + gap, this.top + y * scale + gap, scale - 2 * gap, scale - 2 * gap);
       }
     }
-    if (scale >= 5) this.drawLinks(context, view, visible);
+    if (scale >= 5) this.drawLinks(context, view, first, last);
     if (view.color >= 0 && scale >= 5) this.drawRoutes(context, view, first, last);
     if (scale >= 34) {
       for (let y = first[1]; y <= last[1]; y++) {
@@ -129,13 +126,21 @@ class Grid {
     ];
   }
 
-  drawLinks(context, view, visible) {
-    const links = this.run.links(view.from, view.sample, view.color);
-    const most = Math.max(1, ...links.values());
-    context.lineCap = "butt";
-    for (const [link, count] of links) {
-      const [pe, port] = [Math.floor(link / 5), link % 5];
-      if (port === 0 || !visible(pe)) continue;
+  /** Bars between the PEs in view: the more wavelets on a link, the wider. */
+  drawLinks(context, view, first, last) {
+    const links = [];
+    let most = 1;
+    for (let y = first[1]; y <= last[1]; y++) {
+      for (let x = first[0]; x <= last[0]; x++) {
+        const pe = y * this.run.width + x;
+        this.run.links(pe, view.from, view.sample, view.color).forEach((count, port) => {
+          if (port === 0 || count === 0) return;
+          links.push([pe, port, count]);
+          most = Math.max(most, count);
+        });
+      }
+    }
+    for (const [pe, port, count] of links) {
       context.strokeStyle = css(view.colours.wavelet, 0.55 + (0.45 * count) / most);
       context.lineWidth = Math.max(1.5, Math.min(7, this.scale * 0.07) * (0.4 + (0.6 * count) / most));
       context.beginPath();
@@ -155,8 +160,20 @@ class Grid {
         const route = run.route(pe, view.color, view.sample);
         if (route === null) continue;
         for (let port = 1; port < 5; port++) {
-          if ((route.rx >> port) & 1) this.stroke(context, this.spot(pe, port, 0.5, -0.1), this.spot(pe, 0, 0, 0));
-          if ((route.tx >> port) & 1) this.arrow(context, this.spot(pe, 0, 0, 0), this.spot(pe, port, 0.5, 0.1));
+          const beside = run.beside(pe, port);
+          const other = beside < 0 ? null : run.route(beside, view.color, view.sample);
+          const meets = (ports) => beside < 0 || (other !== null && Boolean((ports(other) >> OPPOSITE[port]) & 1));
+          if ((route.rx >> port) & 1) {
+            context.setLineDash(meets((route) => route.tx) ? [] : [4, 4]);
+            this.stroke(context, this.spot(pe, port, 0.5, -0.1), this.spot(pe, 0, 0, 0));
+            context.setLineDash([]);
+          }
+          if ((route.tx >> port) & 1) {
+            const taken = meets((route) => route.rx);
+            context.strokeStyle = context.fillStyle = css(taken ? view.colours.route : view.colours.waiting);
+            this.arrow(context, this.spot(pe, 0, 0, 0), this.spot(pe, port, 0.5, 0.1));
+            context.strokeStyle = context.fillStyle = css(view.colours.route);
+          }
         }
         const [cx, cy] = this.spot(pe, 0, 0, 0);
         const radius = Math.min(6, Math.max(1.5, scale * 0.07));

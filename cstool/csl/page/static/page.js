@@ -20,8 +20,9 @@ class Page {
     this.planned = false;
     this.fill();
     this.listen();
-    this.read();
+    if (run.failure !== "") this.showEnd();
     this.choose(this.pe);
+    this.read();
   }
 
   // --- at the start ---
@@ -157,16 +158,24 @@ class Page {
     this.choose(pe);
   }
 
+  /** Of a run that failed, begin where it ended, at a PE that waits. */
+  showEnd() {
+    const { run } = this;
+    this.sample = run.lastSample;
+    const waits = (_, pe) => run.waitsAt(pe, run.lastSample).length > 0;
+    this.pe = Math.max(0, Array.from(run.tiles).findIndex(waits));
+  }
+
   // --- changes ---
 
   /** The PE and the cycle that the address names: #pe=1.0&cycle=120. */
   read() {
     const asked = new URLSearchParams(location.hash.slice(1));
     const pe = this.run.named(asked.get("pe") ?? "");
-    if (pe >= 0) this.pe = pe;
+    if (pe >= 0 && pe !== this.pe) this.choose(pe);
     if (asked.has("color")) at("color").value = asked.get("color");
-    const cycle = Number(asked.get("cycle") ?? 0);
-    this.goToCycle(Number.isFinite(cycle) ? cycle : 0);
+    const cycle = Number(asked.get("cycle") ?? "x");
+    if (Number.isFinite(cycle)) this.goToCycle(cycle);
   }
 
   choose(pe) {
@@ -261,7 +270,7 @@ class Page {
       wavelets: `Shade: wavelets that left the router, ${grouped(most)} at most.`,
       waiting: "Shade: share of these cycles in which an operation waits at a queue.",
     }[view.heat];
-    const routes = view.color < 0 ? "" : " Arrows: routes; a dot sends, a ring takes; a number is a switch position.";
+    const routes = view.color < 0 ? "" : " Arrows: routes; a dot sends, a ring takes, red is sent and not taken, dashed is taken and not sent; a number is a switch position.";
     const which = view.color < 0 ? "any color" : `color ${view.color}`;
     at("legend").textContent = `${told} Bars between PEs: wavelets of ${which} on links.${routes}`;
   }

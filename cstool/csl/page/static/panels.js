@@ -21,16 +21,16 @@ function showNow(list, run, { pe, sample }) {
   const line = run.line(pe, sample);
   if (line >= 0) row("line", placeText(run, line));
   for (const each of run.operations(pe, sample)) {
-    const where = each.place >= 0 && run.places[each.place] ? `, ${placeText(run, each.place)}` : "";
+    const where = run.places[each.place] ? `, ${placeText(run, each.place)}` : "";
     row(each.thread === "main" ? "main" : each.thread.replace("microthread", "thread"), `@${each.name}${where}, since cycle ${grouped(run.cycle(each.begin))}`);
   }
   for (const wait of run.waitsAt(pe, sample)) row("waits", run.waitText(wait).replace(/^waits /, ""), "wait");
   list.replaceChildren(...rows);
 }
 
-function placeText(run, word) {
-  const place = run.places[word];
-  return place ? `${run.files[place[0]].shown}:${place[1]}` : run.words[word];
+function placeText(run, number) {
+  const place = run.places[number];
+  return place ? `${run.files[place[0]].shown}:${place[1]}` : "unknown";
 }
 
 function showChain(list, run, { pe, sample }, choose) {

@@ -89,7 +89,7 @@ class Run {
     return found;
   }
 
-  /** The word of the line that a PE's task is in; -1 for none. */
+  /** The number of the place that a PE's task is in; -1 for none. */
   line(pe, sample) {
     if (this.task(pe, sample) === null) return -1;
     for (const track of this.lines.of(pe)) {
@@ -239,14 +239,12 @@ class Run {
     return { found, most: 1 };
   }
 
-  /** Wavelets of links over samples: by PE * 5 + port; of one color, or of all (-1). */
-  links(from, to, color) {
-    const found = new Map();
-    for (let track = 0; track < this.hops.size; track++) {
-      const [pe, port, own] = this.hops.keys.map((key) => key[track]);
-      if (color >= 0 && own !== color) continue;
-      const count = this.hops.total(track, from, to);
-      if (count > 0) found.set(pe * 5 + port, (found.get(pe * 5 + port) ?? 0) + count);
+  /** Wavelets that left a PE by each port over samples; of one color, or of all (-1). */
+  links(pe, from, to, color) {
+    const found = [0, 0, 0, 0, 0];
+    const [, ports, colors] = this.hops.keys;
+    for (const track of this.hops.of(pe)) {
+      if (color < 0 || colors[track] === color) found[ports[track]] += this.hops.total(track, from, to);
     }
     return found;
   }
