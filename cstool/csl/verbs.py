@@ -366,18 +366,18 @@ def write_page(trace: str | Path, path: str | Path, every: int | None = None) ->
         hint = "a trace has events from the first launch, or the first wavelet, on"
         raise TraceError(f"{trace}: must have events, has none", hint)
     chosen = fitting_sampling(run) if every is None else every
-    text = page_of(run, short_path(found), chosen)
-    if len(text) > LARGEST:
+    content = page_of(run, short_path(found), chosen).encode()
+    if len(content) > LARGEST:
         size = f"{run.width:,} x {run.height:,} PEs and {run.end:,} cycles"
         raise CstoolError(
-            f"{path}: a page must have at most {LARGEST:,} bytes, that of {size} has {len(text):,}",
-            f"--every {2 * chosen * len(text) // LARGEST} samples it more, or run it with fewer PEs",
+            f"{path}: a page must have at most {LARGEST:,} bytes, that of {size} has {len(content):,}",
+            f"--every {2 * chosen * len(content) // LARGEST} samples it more, or run it with fewer PEs",
         )
     try:
-        write_replacing(target, text)
+        write_replacing(target, content)
     except OSError as error:
         raise CstoolError(f"{path}: cannot be written: {error.strerror or error}") from error
-    return PageFacts(target, len(text), chosen)
+    return PageFacts(target, len(content), chosen)
 
 
 def short_path(path: str | Path) -> str:

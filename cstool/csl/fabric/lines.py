@@ -23,7 +23,7 @@ def place_on(code: str, line: int) -> str:
         line: from 1; 0 is no line
     """
     own, _ = _places(code)
-    return own[line]
+    return own[line] if line < len(own) else ""
 
 
 def files_of(code: str) -> set[str]:

@@ -76,6 +76,7 @@ class Sampled:
         self.end = max(trace.context.cycles, last)
         """the last cycle"""
         self.samples = -(-self.end // every) + 1
+        self._never = self.samples * every  # behind the last sample
 
     def _at(self, times: NDArray[np.uint64]) -> Numbers:
         """The first sample at or after a cycle."""
@@ -120,7 +121,7 @@ class Sampled:
         same[:-1] = (np.diff(pe[order]) == 0) & (np.diff(thread[order]) == 0) & begins[:-1] & ~begins[1:]
         at = np.flatnonzero(begins)
         ended = same[at]
-        ends = np.where(ended, time[order][np.minimum(at + 1, len(order) - 1)], self.end + 1)
+        ends = np.where(ended, time[order][np.minimum(at + 1, len(order) - 1)], self._never)
         rows = order[at]
         is_task = KINDS[begin] == "task"
         keys = [pe[rows]] if is_task else [pe[rows], thread[rows]]
@@ -175,7 +176,7 @@ class Sampled:
             here = order[at]
             same &= (pe[there] == pe[here]) & (queue[there] == queue[here]) & (by[there] == by[here])
             same &= act[there] == ACTS.index(end)
-            ends = np.where(same, time[there], self.end + 1)
+            ends = np.where(same, time[there], self._never)
             found.append([pe[here], np.full(len(at), number), queue[here], color[here], time[here], ends])
         *keys, begins_, ends_ = (np.concatenate(columns) for columns in zip(*found, strict=True))
         return self._covering(keys, begins_, ends_, [])
