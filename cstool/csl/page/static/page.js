@@ -300,8 +300,8 @@ class Page {
     const [wait] = run.waitsAt(pe, sample);
     const does = `${run.name(pe)} ${run.does(pe, sample)}${wait === undefined ? "" : `, and ${run.waitText(wait)}`}`;
     at("summary").textContent =
-      `Cycle ${grouped(run.cycle(sample))}: ${grouped(tasks)} of ${grouped(run.tiles.length)} PEs have a task, ` +
-      `${grouped(waits)} wait at queues, ${grouped(wavelets)} wavelets leave on links. ${does}.`;
+      `Cycle ${grouped(run.cycle(sample))}: of ${counted(run.tiles.length, "PE")} ${grouped(tasks)} with a task, ` +
+      `${grouped(waits)} waiting at queues; ${counted(wavelets, "wavelet")} on links. ${does}.`;
     at("fabric").setAttribute("aria-label", `Fabric of ${run.width} x ${run.height} PEs, ${run.name(pe)} is chosen`);
     at("activity").setAttribute("aria-label", "Share of PEs with a task over the run");
   }

@@ -9,6 +9,7 @@ function made(tag, content = [], attributes = {}) {
 }
 
 const grouped = (number) => number.toLocaleString("en");
+const counted = (number, what) => `${grouped(number)} ${what}${number === 1 ? "" : "s"}`;
 
 /** What a PE does at the sample: a list. */
 function showNow(list, run, { pe, sample }) {
