@@ -351,7 +351,7 @@ def write_page(trace: str | Path, path: str | Path, every: int | None = None) ->
         TraceError: there is no trace, or it has no events
         CstoolError: the page is too large, or cannot be written
     """
-    from cstool.csl.page.page import LARGEST, fitting_sampling, page_of
+    from cstool.csl.page.page import LARGEST, MOST_CYCLES, fitting_sampling, page_of
 
     if every is not None and every < 1:
         raise CstoolError(f"every: must be at least 1, got {every}")
@@ -365,6 +365,8 @@ def write_page(trace: str | Path, path: str | Path, every: int | None = None) ->
     if not run.end:
         hint = "a trace has events from the first launch, or the first wavelet, on"
         raise TraceError(f"{trace}: must have events, has none", hint)
+    if run.last > MOST_CYCLES:
+        raise TraceError(f"{trace}: must have at most 2^50 cycles for a page, has {run.last:,}")
     chosen = fitting_sampling(run) if every is None else every
     content = page_of(run, short_path(found), chosen).encode()
     if len(content) > LARGEST:

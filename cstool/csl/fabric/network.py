@@ -382,8 +382,9 @@ class Network:
         if not wavelet.control:
             return wavelet
         command, payload = flow.command(wavelet.data)
+        before = flow.position, flow.teardown
         flow.execute(command)
-        if self._on_turn:
+        if self._on_turn and before != (flow.position, flow.teardown):
             self._on_turn(self._events.now + 1, flow)
         if command == control.TEARDOWN:
             self._cycle(self._events.now + RAMP_CYCLES).teardowns.append(flow)

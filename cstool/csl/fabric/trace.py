@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cstool.csl.fabric.arch import PORTS
+from cstool.csl.fabric.arch import ARCHS, PORTS
 from cstool.csl.fabric.arrays import DAMAGE, check_numbers, read_arrays, read_file
 from cstool.csl.fabric.program import FabricProgram
 from cstool.csl.fabric.run_context import RunContext, context_of, read_context
@@ -180,8 +180,14 @@ class Recorded:
     is_cut: bool
 
     @property
+    def last(self) -> int:
+        """The last cycle of all: of an event of any kind, and of the run."""
+        tables = (self.marks, self.hops, self.queues, self.turns, self.lines)
+        return max(self.context.cycles, *(int(each["time"].max(initial=0)) for each in tables))
+
+    @property
     def end(self) -> int:
-        """The last cycle of the recording."""
+        """The last cycle of tasks, operations and wavelets."""
         return max((int(times.max()) for times in (self.marks["time"], self.hops["time"]) if len(times)), default=0)
 
 
@@ -212,7 +218,7 @@ def read_trace(path: Path) -> Recorded:
         programs, words = tuple(map(str, about["programs"])), tuple(map(str, about["words"]))
         width, height = int(about["width"]), int(about["height"])
         found = Recorded(
-            arch=str(about["arch"]),
+            arch=ARCHS[about["arch"]].name,
             time=TIME_MODELS[about["time"]].name,
             width=width,
             height=height,

@@ -25,6 +25,8 @@ FEWEST = 200
 """samples that a run keeps, however large it is"""
 LARGEST = 60_000_000
 """bytes of a page that a browser still opens within seconds"""
+MOST_CYCLES = 2**50
+"""cycles that the numbers of a browser have exactly, with room for sums"""
 MEMORY = 16_000_000
 """bytes of variables that a page shows at most"""
 

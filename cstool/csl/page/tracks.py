@@ -71,9 +71,7 @@ class Sampled:
     def __init__(self, trace: Recorded, every: int = 1) -> None:
         self.every = every
         self._trace = trace
-        tables = (trace.marks, trace.hops, trace.queues, trace.turns, trace.lines)
-        last = max((int(each["time"].max()) for each in tables if len(each["time"])), default=0)
-        self.end = max(trace.context.cycles, last)
+        self.end = trace.last
         """the last cycle"""
         self.samples = -(-self.end // every) + 1
         self._never = self.samples * every  # behind the last sample

@@ -45,6 +45,9 @@ def once(tmp_path_factory):
     run_directory(folder, trace=folder / "t.trace", show=said.append)
     assert said == ["the host waits"]
     Recorder(sender_and_receiver(5)).save(folder / "empty.trace")
+    long = Recorder(sender_and_receiver(5))
+    long(2**51, 0, "task", "main")
+    long.save(folder / "long.trace")
     return folder
 
 
@@ -149,6 +152,7 @@ ran page sim_stats.json -o t.html => sim_stats.json: must be a trace of a fabric
     hint: `cstool fabric run DIR --trace FILE` records one
 ran page empty.trace -o t.html => empty.trace: must have events, has none
     hint: a trace has events from the first launch, or the first wavelet, on
+ran page long.trace -o t.html => long.trace: must have at most 2^50 cycles for a page, has 2,251,799,813,685,248
 """)
 
 

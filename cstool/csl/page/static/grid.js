@@ -150,49 +150,58 @@ class Grid {
     }
   }
 
+  /** Routes of a color, above a wider line in the colour of the ground: they stand out from any heat. */
   drawRoutes(context, view, first, last) {
-    const { run, scale } = this;
-    context.strokeStyle = context.fillStyle = css(view.colours.route);
-    context.lineWidth = Math.min(3, Math.max(1, scale * 0.045));
-    for (let y = first[1]; y <= last[1]; y++) {
-      for (let x = first[0]; x <= last[0]; x++) {
-        const pe = y * run.width + x;
-        const route = run.route(pe, view.color, view.sample);
-        if (route === null) continue;
-        for (let port = 1; port < 5; port++) {
-          const beside = run.beside(pe, port);
-          const other = beside < 0 ? null : run.route(beside, view.color, view.sample);
-          const meets = (ports) => beside < 0 || (other !== null && Boolean((ports(other) >> OPPOSITE[port]) & 1));
-          if ((route.rx >> port) & 1) {
-            context.setLineDash(meets((route) => route.tx) ? [] : [4, 4]);
-            this.stroke(context, this.spot(pe, port, 0.5, -0.1), this.spot(pe, 0, 0, 0));
-            context.setLineDash([]);
-          }
-          if ((route.tx >> port) & 1) {
-            const taken = meets((route) => route.rx);
-            context.strokeStyle = context.fillStyle = css(taken ? view.colours.route : view.colours.waiting);
-            this.arrow(context, this.spot(pe, 0, 0, 0), this.spot(pe, port, 0.5, 0.1));
-            context.strokeStyle = context.fillStyle = css(view.colours.route);
-          }
-        }
-        const [cx, cy] = this.spot(pe, 0, 0, 0);
-        const radius = Math.min(6, Math.max(1.5, scale * 0.07));
-        if (route.rx & 1) {
-          context.beginPath();
-          context.arc(cx, cy, radius, 0, 7);
-          context.fill();
-        }
-        if (route.tx & 1) {
-          context.beginPath();
-          context.arc(cx, cy, radius * 1.7, 0, 7);
-          context.stroke();
-        }
-        if (route.positions > 1 && scale >= 34) {
-          context.font = `bold ${Math.min(13, scale / 5)}px system-ui, sans-serif`;
-          context.fillText(String(route.position), this.left + (x + 0.8) * scale, this.top + (y + 0.8) * scale);
-        }
+    const width = Math.min(3, Math.max(1, this.scale * 0.045));
+    for (const isHalo of [true, false]) {
+      context.lineWidth = isHalo ? width + 3 : width;
+      for (let y = first[1]; y <= last[1]; y++) {
+        for (let x = first[0]; x <= last[0]; x++) this.drawRoute(context, view, y * this.run.width + x, isHalo);
       }
     }
+  }
+
+  drawRoute(context, view, pe, isHalo) {
+    const { run, scale } = this;
+    const route = run.route(pe, view.color, view.sample);
+    if (route === null) return;
+    const paint = (name) => (context.strokeStyle = context.fillStyle = css(view.colours[isHalo ? "panel" : name]));
+    paint("route");
+    const middle = this.spot(pe, 0, 0, 0);
+    for (let port = 1; port < 5; port++) {
+      const beside = run.beside(pe, port);
+      const other = beside < 0 ? null : run.route(beside, view.color, view.sample);
+      const meets = (ports) => beside < 0 || (other !== null && Boolean((other[ports] >> OPPOSITE[port]) & 1));
+      if ((route.rx >> port) & 1) {
+        context.setLineDash(meets("tx") ? [] : [4, 4]);
+        this.stroke(context, this.spot(pe, port, 0.5, -0.1), middle);
+        context.setLineDash([]);
+      }
+      if ((route.tx >> port) & 1) {
+        paint(meets("rx") ? "route" : "waiting");
+        this.arrow(context, middle, this.spot(pe, port, 0.5, 0.1));
+        paint("route");
+      }
+    }
+    const radius = Math.min(6, Math.max(1.5, scale * 0.07)) + (isHalo ? 1.5 : 0);
+    if (route.rx & 1) this.circle(context, middle, radius, true);
+    if (route.tx & 1) this.circle(context, middle, Math.min(6, Math.max(1.5, scale * 0.07)) * 1.7, false);
+    if (route.positions > 1 && scale >= 34 && !isHalo) {
+      const [x, y] = this.spot(pe, 0, 0, 0);
+      context.font = `bold ${Math.min(13, scale / 5)}px system-ui, sans-serif`;
+      context.lineWidth = 3;
+      context.strokeStyle = css(view.colours.panel);
+      context.strokeText(String(route.position), x + 0.3 * scale, y + 0.3 * scale);
+      context.fillText(String(route.position), x + 0.3 * scale, y + 0.3 * scale);
+      context.lineWidth = Math.min(3, Math.max(1, scale * 0.045));
+    }
+  }
+
+  circle(context, [x, y], radius, isFull) {
+    context.beginPath();
+    context.arc(x, y, radius, 0, 7);
+    if (isFull) context.fill();
+    else context.stroke();
   }
 
   stroke(context, from, to) {
