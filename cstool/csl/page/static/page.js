@@ -5,6 +5,7 @@ const WINDOWS = [1, 10, 100, 1000];
 const SPANS = [100, 500, 2000, 10000];
 const PARTS = 600;
 const MOST_MARKS = 60;
+const NEAR = 7; // marks with another one so near have no room for words
 
 class Page {
   constructor(run) {
@@ -72,15 +73,16 @@ class Page {
       if (!marks.has(place)) marks.set(place, []);
       marks.get(place).push([cycle, text]);
     }
+    const places = [...marks.keys()];
     for (const [place, lines] of marks) {
+      const hasRoom = places.every((other) => other === place || Math.abs(other - place) > NEAR);
       const [[cycle, text]] = lines;
       const short = text.replace(/^host: /, "").split(/[ (]/)[0].replace("error:", "error");
-      const shown = lines.length > 1 ? `${short} +${lines.length - 1}` : short;
+      const shown = !hasRoom ? "\u25be" : lines.length > 1 ? `${short} +${lines.length - 1}` : short;
       const told = lines.map(([when, line]) => `cycle ${grouped(when)}: ${line}`).join("\n");
       const button = made("button", shown, { type: "button", title: told, "aria-label": told });
       button.style.left = `calc(8px + (100% - 16px) * ${place / MOST_MARKS})`;
-      if (place < 3) button.style.transform = "none";
-      if (place > MOST_MARKS - 3) button.style.transform = "translateX(-100%)";
+      button.style.transform = `translateX(${(-100 * place) / MOST_MARKS}%)`;
       button.addEventListener("click", () => this.goToCycle(cycle));
       at("host").append(button);
     }

@@ -173,20 +173,21 @@ class Run {
   chain(pe, sample) {
     const steps = [];
     const seen = new Set();
+    let among = "";
     while (steps.length < LONGEST_CHAIN) {
       const [wait] = this.waitsAt(pe, sample);
       if (seen.has(pe)) {
-        steps.push({ pe, text: "and so round in a circle", isWait: true });
+        steps.push({ pe, text: `${among}and so round in a circle`, isWait: true });
         return steps;
       }
       seen.add(pe);
       if (wait === undefined) {
-        steps.push({ pe, text: this.does(pe, sample), isWait: false });
+        steps.push({ pe, text: among + this.does(pe, sample), isWait: false });
         return steps;
       }
       const forth = wait.act !== "starved";
       const others = this.ends(pe, wait.color, sample, forth).filter((other) => other !== pe || !forth);
-      steps.push({ pe, text: this.waitText(wait), isWait: true });
+      steps.push({ pe, text: among + this.waitText(wait), isWait: true });
       if (others.length === 0) {
         const what = forth ? "no PE takes this color by the routes of now" : "no PE sends this color by the routes of now";
         steps.push({ pe: -1, text: what, isWait: true });
@@ -194,7 +195,7 @@ class Run {
       }
       // The one that waits itself, if there is one: it is what everything stands behind.
       pe = others.find((other) => this.waitsAt(other, sample).length > 0 && other !== pe) ?? others[0];
-      if (others.length > 1) steps.push({ pe: -1, text: `${others.length} PEs could, one of them`, isWait: false });
+      among = others.length > 1 ? `(one of ${others.length} PEs there) ` : "";
     }
     return steps;
   }

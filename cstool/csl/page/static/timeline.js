@@ -31,8 +31,8 @@ function drawTimeline(canvas, run, view, from, to) {
 
 function lanesOf(run, pe) {
   const lanes = [{ label: "tasks", kind: "task", tracks: run.tasks.of(pe) }];
-  for (const track of run.ops.of(pe)) {
-    const thread = run.words[run.ops.keys[1][track]];
+  const threads = run.ops.of(pe).map((track) => [run.words[run.ops.keys[1][track]], track]);
+  for (const [thread, track] of threads.sort(([one], [other]) => one.localeCompare(other))) {
     lanes.push({ label: thread === "main" ? "main thread" : thread, kind: "operation", tracks: [track] });
   }
   for (const track of run.waits.of(pe)) {
