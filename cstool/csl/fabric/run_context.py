@@ -1,4 +1,4 @@
-"""What a trace has beside events: the program's routes and variables, its source, the log, and the end of the run."""
+"""Parts of a trace beside its events: the program's routes and variables, its source, the log, and the end of the run."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -46,7 +46,7 @@ class RouterConfig(NamedTuple):
 
 @dataclass(frozen=True)
 class RunContext:
-    """What a run has beside its events.
+    """A run beside its events.
 
     Args:
         origin: column and row that scripts know the first PE by

@@ -10,7 +10,7 @@ The hook is `on_trace(time, pe_index, kind, *fields)`:
 - `"turn"`: a color at a router has another route from now on; the color, its input ports, its output ports (sets, as of
   `program.Route`), the switch position.
 
-The hook `on_line`, `Recorder.line`, tells a line of the source as it begins. A `RunContext` has what is no event.
+The hook `on_line`, `Recorder.line`, tells a line of the source as it begins. A `RunContext` has the rest.
 An event takes 26 bytes of memory at most, and less in the file.
 """
 

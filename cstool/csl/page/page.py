@@ -79,7 +79,7 @@ def page_of(trace: Recorded, title: str, every: int = 1) -> str:
 
 
 def _about(trace: Recorded, sampled: Sampled) -> dict[str, Any]:
-    """What the page knows beside its numbers, for JSON."""
+    """Facts of the page beside its numbers, for JSON."""
     context, arch = trace.context, ARCHS[trace.arch]
     places, files = _places(trace)
     return {
@@ -110,7 +110,7 @@ def _about(trace: Recorded, sampled: Sampled) -> dict[str, Any]:
 
 
 def _notes(trace: Recorded, sampled: Sampled) -> list[str]:
-    """What a reader has to know: parts that are not there."""
+    """Warnings for the reader: parts of the run that are not there."""
     found = []
     if sampled.every > 1:
         found.append(

@@ -1,7 +1,7 @@
-"""Events of a trace as tracks: by PE and thread, link or queue, what changed, by sample.
+"""Events of a trace as tracks: the changes of each PE's threads, links and queues, by sample.
 
 A sample is every Nth cycle, sample k is cycle k N. A track of states has the state after all events up to its sample; a
-track of counts has what happened since the sample before; a span covers the samples from its begin to before its end.
+track of counts has the events since the sample before; a span covers the samples from its begin to before its end.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ class Tracks:
     """Tracks of one kind.
 
     Args:
-        keys: [tracks] each: the PE, then what tells tracks of a PE apart
+        keys: [tracks] each: the PE, then the rest of the key
         counts: [tracks] rows in each
         samples: [rows] when, in order within a track
         values: [rows] each
