@@ -1,4 +1,4 @@
-"""Parts of a trace beside its events: the program's routes and variables, its source, the log, and the end of the run."""
+"""Parts of a trace beside its events: routes and variables, the source, the log, and the end of the run."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace

@@ -207,13 +207,13 @@ class Session:
             self.simulation.end_lines()
             document = stats_document(self.simulation)
             _leave("sim_stats.json", lambda name: write_replacing(Path(name), json.dumps(document) + "\n"))
-        _leave(
-            "sim.log", lambda name: write_replacing(Path(name), "".join(f"@{at} {line}\n" for at, line in self._log))
-        )
+        log = "".join(f"@{cycle} {line}\n" for cycle, line in self._log)
+        _leave("sim.log", lambda name: write_replacing(Path(name), log))
         if self._recorder is not None:
-            self._recorder.context = self._recorder.context.at_end(
-                self.simulation, sources_of(self.simulation.program, self._folder), self._log, self._told_failure()
-            )
+            if hasattr(self, "simulation"):
+                sources = sources_of(self.simulation.program, self._folder)
+                told = self._recorder.context.at_end(self.simulation, sources, self._log, self._told_failure())
+                self._recorder.context = told
             _leave(os.environ[TRACE_VARIABLE], lambda name: self._recorder.save(Path(name)))
 
     def _note(self, cycle: int, text: str) -> None:
