@@ -25,7 +25,7 @@ from cstool.csl.sdk.artifact import read_program
 from cstool.csl.sdk.examples import CslExample, ExampleResult, copy_example, find_example, find_examples, read_result
 from cstool.csl.sdk.variables import LIMIT_VARIABLE, MEMCPY, MEMCPY_VARIABLE, TIME_VARIABLE, TRACE_VARIABLE
 from cstool.foundation.atomic_file import write_replacing
-from cstool.foundation.errors import CstoolError
+from cstool.foundation.errors import CstoolError, TraceError
 from cstool.foundation.words import check_choice
 
 if TYPE_CHECKING:
@@ -111,6 +111,20 @@ class BuiltinCoverage(NamedTuple):
     arch: str
     is_supported: bool
     meaning: str
+
+
+class PageFacts(NamedTuple):
+    """A page that was written.
+
+    Args:
+        path: its file
+        size: bytes
+        every: cycles from sample to sample
+    """
+
+    path: Path
+    size: int
+    every: int
 
 
 _WHERE = {"value": "anywhere", "comptime": "comptime block", "layout": "layout block", "run": "functions"}
@@ -387,6 +401,49 @@ class TraceQuestions:
             within = f"PE 0.0 to PE {trace.width - 1}.{trace.height - 1}"
             raise CstoolError(f"{self.path}: must be asked for a PE within {within}, got {place}")
         return place.y * trace.width + place.x
+
+
+def write_page(trace: str | Path, path: str | Path, every: int | None = None) -> PageFacts:
+    """Write a recorded run as one HTML file, which needs no network.
+
+    Args:
+        trace: path of the trace
+        path: of the page, .html
+        every: cycles from sample to sample; None: as many as keep the page small, 1 for most runs
+
+    Raises:
+        TraceError: there is no trace, or it has no events
+        CstoolError: the page is too large, or cannot be written
+    """
+    from cstool.csl.page.page import LARGEST, MOST_CYCLES, fitting_sampling, page_of
+
+    if every is not None and every < 1:
+        raise CstoolError(f"every: must be at least 1, got {every}")
+    found, target = Path(trace), Path(path)
+    if found.is_dir() or not found.exists():
+        what = "it is a directory" if found.is_dir() else "there is none"
+        raise TraceError(
+            f"{trace}: must be a recorded trace, {what}", "`cstool fabric run DIR --trace FILE` records one"
+        )
+    run = read_trace(found)
+    if not run.end:
+        hint = "a trace has events from the first launch, or the first wavelet, on"
+        raise TraceError(f"{trace}: must have events, has none", hint)
+    if run.last > MOST_CYCLES:
+        raise TraceError(f"{trace}: must have at most 2^50 cycles for a page, has {run.last:,}")
+    chosen = fitting_sampling(run) if every is None else every
+    content = page_of(run, short_path(found), chosen).encode()
+    if len(content) > LARGEST:
+        size = f"{run.width:,} x {run.height:,} PEs and {run.end:,} cycles"
+        raise CstoolError(
+            f"{path}: a page must have at most {LARGEST:,} bytes, that of {size} has {len(content):,}",
+            f"--every {2 * chosen * len(content) // LARGEST} samples it more, or run it with fewer PEs",
+        )
+    try:
+        write_replacing(target, content)
+    except OSError as error:
+        raise CstoolError(f"{path}: cannot be written: {error.strerror or error}") from error
+    return PageFacts(target, len(content), chosen)
 
 
 def short_path(path: str | Path) -> str:

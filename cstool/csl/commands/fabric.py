@@ -267,6 +267,39 @@ def trace_(
             print_line(f"written for Perfetto: {chrome}")
 
 
+@command(
+    fabric_app,
+    "page",
+    "cstool fabric page gemv.trace -o gemv.html",
+    "cstool fabric page gemv.trace -o gemv.html --every 10",
+    short_help="Write a recorded run as a page for a browser.",
+)
+def page(
+    file: Annotated[Path, argument("FILE", "Trace that `cstool fabric run --trace` recorded.")],
+    output: Annotated[Path, option("--output -o", "FILE", "Write the page to this file, .html.")],
+    every: Annotated[
+        int | None,
+        option("--every", "N", "Show every Nth cycle; otherwise all of them, and fewer of a large run.", min=1),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write a recorded run as one HTML file: a debugger for the browser that needs no network.
+
+    It has the fabric at every cycle, with routes, load and waits; of each PE its tasks, operations, queues, variables
+    and the lines of its source with their cycles; and the host's commands.
+    """
+    from cstool.csl.verbs import write_page
+
+    if output.suffix.lower() not in (".html", ".htm"):
+        raise CstoolError(f"--output: must end in .html, got {output}")
+    done = write_page(file, output, every)
+    if as_json:
+        print_json({"page": str(done.path), "bytes": done.size, "every": done.every})
+    else:
+        shown = "every cycle" if done.every == 1 else f"one of {done.every:,} cycles"
+        print_line(f"written for a browser: {done.path}, {done.size:,} bytes, {shown}")
+
+
 @command(fabric_app, "builtins", "cstool fabric builtins", "cstool fabric builtins --markdown > builtins.md")
 def builtins(
     markdown: Annotated[bool, flag("--markdown", "Print a table in Markdown.")] = False, as_json: JsonOption = False

@@ -19,6 +19,7 @@ from cstool.csl.fabric.dsd import Mem1d, Mem4d
 from cstool.csl.fabric.dsr_file import DsrFile
 from cstool.csl.fabric.errors import SimulationError
 from cstool.csl.fabric.issue import Issue
+from cstool.csl.fabric.lines import place_on
 from cstool.csl.fabric.main_thread import MainThread
 from cstool.csl.fabric.memory import Memory, bounds
 from cstool.csl.fabric.microthread import Thread
@@ -118,6 +119,10 @@ class ProcessingElement:
             TaskWait(self.index, number, task.function, task.place, number in picker.blocked) for number, task in tasks
         )
         return [*(wait for wait in begun if wait is not None), *_queued(self), *activated, *_arrived(self)]
+
+    def place_of(self, thread: Thread) -> str:
+        """Place of an operation in the source: its own, else that of its task; "" if unknown."""
+        return place_on(self.program.code, thread.line) or (thread.task.place if thread.task else "")
 
     # --- the clock ---
 
@@ -229,7 +234,7 @@ def _wait_of(pe: ProcessingElement, thread: Thread) -> ThreadWait | None:
         thread=thread.label,
         operation=thread.name,
         task=thread.task.function if thread.task else "",
-        place=_place_of(pe, thread),
+        place=pe.place_of(thread),
         done=thread.done,
         extent=thread.count,
         activates=() if activate is None else (activate,),
@@ -249,13 +254,6 @@ def _wait_of(pe: ProcessingElement, thread: Thread) -> ThreadWait | None:
     return None
 
 
-def _place_of(pe: ProcessingElement, thread: Thread) -> str:
-    """Place of an operation in the source: from the comment on its line of the code, else the place of its task."""
-    lines = pe.program.code.splitlines()
-    _, comment, place = lines[thread.line - 1].rpartition("  # ") if 0 < thread.line <= len(lines) else ("",) * 3
-    return place if comment else thread.task.place if thread.task else ""
-
-
 def _queued(pe: ProcessingElement) -> Iterator[PEWait]:
     """The operation that waits for a busy microthread: the main thread waits with it."""
     if pe.datapath.queued is not None:
@@ -266,7 +264,7 @@ def _queued(pe: ProcessingElement) -> Iterator[PEWait]:
             thread.name,
             "thread",
             thread.task.function if thread.task else "",
-            _place_of(pe, thread),
+            pe.place_of(thread),
             number=thread.number,
             extent=thread.count,
         )
