@@ -19,6 +19,7 @@ from cstool.csl.fabric.arch import SRAM_BYTES
 from cstool.csl.fabric.dsd import Settings
 from cstool.csl.fabric.errors import SimulationError
 from cstool.csl.fabric.interface import Wait
+from cstool.csl.fabric.lines import Lines
 from cstool.csl.fabric.microthread import Thread
 from cstool.csl.fabric.program import Symbol, Task
 from cstool.csl.fabric.scalar import finished
@@ -67,6 +68,8 @@ class MainThread:
         self._generator: Any = None
         self._held: tuple[Callable[..., None], tuple[Any, ...]] | None = None
         self._pick_at = -1  # when the task picker picks next; -1: not at all
+        on_line = pe.simulation.on_line
+        self._lines = None if on_line is None else Lines(pe, on_line)
 
     # --- the task picker ---
 
@@ -223,6 +226,8 @@ class MainThread:
     def _at_once(self, code: Callable[[], Any]) -> Any:
         """Run code now; operations in progress read memory as it was before, for as long as the code takes."""
         pe = self._pe
+        if self._lines is not None:
+            code = self._lines.followed(code)
         senders = [thread for thread in pe.datapath.threads if thread.sends_memory]
         if not senders:
             return code()

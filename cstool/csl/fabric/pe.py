@@ -19,6 +19,7 @@ from cstool.csl.fabric.dsd import Mem1d, Mem4d
 from cstool.csl.fabric.dsr_file import DsrFile
 from cstool.csl.fabric.errors import SimulationError
 from cstool.csl.fabric.issue import Issue
+from cstool.csl.fabric.lines import place_on
 from cstool.csl.fabric.main_thread import MainThread
 from cstool.csl.fabric.memory import Memory, bounds
 from cstool.csl.fabric.microthread import Thread
@@ -118,6 +119,10 @@ class ProcessingElement:
             TaskWait(self.index, number, task.function, task.place, number in picker.blocked) for number, task in tasks
         )
         return [*(wait for wait in begun if wait is not None), *_queued(self), *activated, *_arrived(self)]
+
+    def place_of(self, thread: Thread) -> str:
+        """Place of an operation in the source: its own, else that of its task; "" if unknown."""
+        return place_of(self, thread)
 
     # --- the clock ---
 
@@ -255,10 +260,8 @@ def _wait_of(pe: ProcessingElement, thread: Thread) -> ThreadWait | None:
 
 
 def place_of(pe: ProcessingElement, thread: Thread) -> str:
-    """Place of an operation in the source: from the comment on its line of the code, else the place of its task."""
-    lines = pe.program.code.splitlines()
-    _, comment, place = lines[thread.line - 1].rpartition("  # ") if 0 < thread.line <= len(lines) else ("",) * 3
-    return place if comment else thread.task.place if thread.task else ""
+    """Place of an operation in the source: its own, else that of its task; "" if unknown."""
+    return place_on(pe.program.code, thread.line) or (thread.task.place if thread.task else "")
 
 
 def _queued(pe: ProcessingElement) -> Iterator[PEWait]:

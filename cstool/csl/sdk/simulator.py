@@ -27,6 +27,7 @@ from cstool.csl.fabric.watch import Watch
 from cstool.csl.sdk import wire
 from cstool.csl.sdk.artifact import read_program
 from cstool.csl.sdk.journal import JournalWriter, Settings, begin_command
+from cstool.csl.sdk.sources import sources_of
 from cstool.csl.sdk.variables import (
     JOURNAL_VARIABLE,
     LIMIT_VARIABLE,
@@ -55,7 +56,8 @@ class Session:
         self._failure: dict[str, Any] | None = None
         self._stopped = False
         self._traces: dict[int, list[str]] = {}  # lines of the programs of each PE that begin with "trace "
-        self._log: list[str] = []  # lines of `sim.log`: commands of the host and output of programs, with the cycle
+        self._log: list[tuple[int, str]] = []  # `sim.log`: by cycle, commands of the host and output of programs
+        self._folder = folder
         self._recorder: Any = None
         self._journal: JournalWriter | None = None
         threading.Thread(target=self._read, daemon=True).start()
@@ -76,6 +78,7 @@ class Session:
                 max_cycles=_limit(),
                 patience=None if os.environ.get(LIMIT_VARIABLE) else PATIENCE,
                 on_trace=self._recorder,
+                on_line=None if self._recorder is None else self._recorder.line,
                 on_say=self._say,
                 on_print=self._print,
                 time_model=time_model,
@@ -207,13 +210,25 @@ class Session:
             self.simulation.end_lines()
             document = stats_document(self.simulation)
             _leave("sim_stats.json", lambda name: write_replacing(Path(name), json.dumps(document) + "\n"))
-        _leave("sim.log", lambda name: write_replacing(Path(name), "".join(f"{line}\n" for line in self._log)))
+        log = "".join(f"@{cycle} {line}\n" for cycle, line in self._log)
+        _leave("sim.log", lambda name: write_replacing(Path(name), log))
         if self._recorder is not None:
+            if hasattr(self, "simulation"):
+                sources = sources_of(self.simulation.program, self._folder)
+                told = self._recorder.context.at_end(self.simulation, sources, self._log, self._told_failure())
+                self._recorder.context = told
             _leave(os.environ[TRACE_VARIABLE], lambda name: self._recorder.save(Path(name)))
 
     def _note(self, cycle: int, text: str) -> None:
         """Keep a line of the log."""
-        self._log.append(f"@{cycle} {one_line(text)}")
+        self._log.append((cycle, one_line(text)))
+
+    def _told_failure(self) -> str:
+        """The error that ended the run, with its hint and its report; "" for none."""
+        if self._failure is None:
+            return ""
+        error = CstoolError(self._failure["message"], self._failure["hint"])
+        return f"{error}\n\n{self._failure['report'] or ''}".rstrip()
 
     def _print(self, time: int, pe: int, text: str) -> None:  # noqa: ARG002 - programs print their places themselves
         self._note(time, text)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from cstool.csl.fabric.stats import read_stats
+from cstool.csl.fabric.trace import Recorder, read_trace
 from cstool.csl.sdk.artifact import write_program
 from tests.end_to_end.refusals import error, rows
 from tests.unit.csl.fabric.waits import sender_and_receiver
@@ -44,6 +45,10 @@ def once(tmp_path_factory):
     said = []
     run_directory(folder, trace=folder / "t.trace", show=said.append)
     assert said == ["the host waits"]
+    Recorder(sender_and_receiver(5)).save(folder / "empty.trace")
+    long = Recorder(sender_and_receiver(5))
+    long(2**51, 0, "task", "main")
+    long.save(folder / "long.trace")
     return folder
 
 
@@ -172,6 +177,19 @@ ran trace t.trace --format simfab -o no/t.log => no/t.log: cannot be written, go
 ran trace t.trace -o t.log => --output: must come with --format, which says what is written\nhint: --format simfab
 ran trace sim_stats.json => sim_stats.json: must be a trace of a fabric, it is not, or is damaged
     hint: `cstool fabric run DIR --trace FILE` records one
+ran page t.trace -o t.pdf => --output: must end in .html, got t.pdf
+ran page t.trace -o no/t.html => no/t.html: cannot be written: No such file or directory
+ran page t.trace -o t.html --every 0 => --every: Input should be greater than or equal to 1
+    hint: `cstool fabric page --help` lists what there is
+ran page none.trace -o t.html => none.trace: must be a recorded trace, there is none
+    hint: `cstool fabric run DIR --trace FILE` records one
+ran page . -o t.html => .: must be a recorded trace, it is a directory
+    hint: `cstool fabric run DIR --trace FILE` records one
+ran page sim_stats.json -o t.html => sim_stats.json: must be a trace of a fabric, it is not, or is damaged
+    hint: `cstool fabric run DIR --trace FILE` records one
+ran page empty.trace -o t.html => empty.trace: must have events, has none
+    hint: a trace has events from the first launch, or the first wavelet, on
+ran page long.trace -o t.html => long.trace: must have at most 2^50 cycles for a page, has 2,251,799,813,685,248
 """)
 
 
@@ -220,6 +238,29 @@ def test_a_trace_is_asked_of_some_cycles(cstool, ran):
     assert cstool("fabric", "trace", "t.trace", "--link", "0.0:EAST", *some, "--json").document["carried"] == hops[2:4]
     late = cstool("fabric", "trace", "t.trace", "--pe", "1.0", "--link", "0.0:EAST", "--cycles", "1000:", "--json")
     assert {name: late.document[name] for name in ("did", "came", "carried")} == {"did": [], "came": [], "carried": []}
+
+
+def test_a_trace_is_a_page(cstool, ran, tmp_path):
+    path = tmp_path / "t.html"
+    written = cstool("fabric", "page", "t.trace", "-o", str(path)).stdout
+    assert written == f"written for a browser: {path}, {path.stat().st_size:,} bytes, every cycle\n"
+    text = path.read_text()
+    assert f"<title>{ran.name}/t.trace</title>" in text
+    sampled = cstool("fabric", "page", "t.trace", "-o", str(path), "--every", "3", "--json").document
+    assert sampled == {"page": str(path), "bytes": path.stat().st_size, "every": 3}
+    assert cstool("fabric", "page", "t.trace", "-o", str(path), "--every", "3").stdout.endswith("one of 3 cycles\n")
+
+
+def test_a_page_that_is_too_large_says_what_to_do(cstool, ran, tmp_path, monkeypatch):
+    monkeypatch.setattr("cstool.csl.page.page.LARGEST", 20_000)
+    monkeypatch.setattr("cstool.csl.page.page.page_of", lambda *_: "x" * 50_000)
+    path = tmp_path / "t.html"
+    cycles = read_trace(Path("t.trace")).end
+    assert cstool("fabric", "page", "t.trace", "-o", str(path)).refusal == error(
+        f"{path}: a page must have at most 20,000 bytes, that of 2 x 1 PEs and {cycles} cycles has 50,000\n"
+        "hint: --every 5 samples it more, or run it with fewer PEs"
+    )
+    assert not path.exists()
 
 
 def test_builtins_are_listed_with_what_is_refused_and_why(cstool):
