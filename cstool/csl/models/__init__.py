@@ -18,11 +18,13 @@ columns); row y has tokens [y * t, (y + 1) * t). An activation of a PE is [i, t]
   `commands_wse3.sh`.
 - `host.py`: the host's side, MemoryX: `Fabric` copies and launches, `NetworkOnFabric` walks over the ops. It is copied
   into the folder, and needs NumPy and an `SdkRuntime` alone.
-- `trainer.py`: the same inside this process, for `cstool run --executor fabric`.
+- `simulated.py`: the same copies and launches inside this process, with the cycles of each, for `cstool run --executor
+  fabric` and the tests.
 
 How an op becomes CSL and calls. `emit.py` writes an exported function for each op and phase into `pe.csl`; its body
 calls a piece with places in the arena and sizes, all known when it is compiled. What passes the edge is cut: a function
-with weights or gradients takes (first, rows), the rows of the matrix that pass in this call. The host puts the weights
+with weights or gradients takes (first, rows), the rows of the matrix that pass in this call; with sparse weights it
+takes nothing, as they come with their places, `places`, and an end. The host puts the weights
 of all columns into `stream` of row 0, calls the function, and takes gradients from `gradient` of the last row:
 
     op          calls of the host, in order                                      result on the PEs

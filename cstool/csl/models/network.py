@@ -1,8 +1,6 @@
 """A network to be trained on the fabric, as plain data."""
 
-import json
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
@@ -13,12 +11,14 @@ class Linear:
         name: of the layer; its weights are NAME.weight, [outputs, inputs], and NAME.bias, [outputs]
         inputs, outputs: features
         has_bias: whether there is a bias
+        is_sparse: whether only weights that are not zero are sent, each with its place
     """
 
     name: str
     inputs: int
     outputs: int
     has_bias: bool
+    is_sparse: bool = False
 
 
 @dataclass(frozen=True)
@@ -46,13 +46,3 @@ class Network:
         """Features of a PE of every activation, the input first; the last are the classes."""
         sizes = [self.layers[0].inputs, *(layer.outputs for layer in self.layers)]
         return [-(-size // self.columns) for size in sizes]
-
-    def as_text(self) -> str:
-        """Return it as JSON."""
-        return json.dumps(asdict(self), indent=1) + "\n"
-
-
-def read_network(text: str) -> Network:
-    """Return the network that `Network.as_text` wrote."""
-    found: dict[str, Any] = json.loads(text)
-    return Network(**found | {"layers": tuple(Linear(**layer) for layer in found["layers"])})
