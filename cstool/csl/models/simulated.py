@@ -12,6 +12,7 @@ from cstool.csl.fabric.program import FabricProgram
 from cstool.csl.fabric.simulation import Simulation
 from cstool.csl.language.compile import compile_csl
 from cstool.csl.models.emit import write_folder
+from cstool.csl.models.host import Fabric
 from cstool.csl.models.network import Network
 
 Array = np.ndarray[Any, Any]
@@ -29,7 +30,7 @@ def compile_network(network: Network) -> FabricProgram:
 
 
 @dataclass
-class SimulatedFabric:
+class SimulatedFabric(Fabric):
     """A compiled program that runs; see `host.Fabric`.
 
     Args:
