@@ -47,8 +47,8 @@ def test_steps_and_an_evaluation_are_those_of_this_host(run):
 def test_twenty_steps_are_those_of_this_host(run, zeros):
     sparsity = {} if not zeros else {"init.sparsity": f"{{algorithm: static, sparsity: {zeros}}}"}
     flags = "--num_steps", "20", "--json"
-    fabric = run("a", *flags, "--executor", "fabric", batch=32, hidden="[16,8]", **sparsity).document["losses"]
-    host = run("b", *flags, batch=32, hidden="[16,8]", **sparsity).document["losses"]
+    fabric = run("a", *flags, "--executor", "fabric", hidden="[8,6]", **sparsity).document["losses"]
+    host = run("b", *flags, hidden="[8,6]", **sparsity).document["losses"]
     assert len(fabric) == 20
     assert fabric[-1] < fabric[0]
     np.testing.assert_allclose(fabric, host, rtol=0, atol=LOSSES)
