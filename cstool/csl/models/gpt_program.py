@@ -1,0 +1,436 @@
+"""A GPT as a program in CSL: each op of its graph is a function forward and one backward, which the host launches.
+
+Features lie over the columns of a rectangle of PEs, the tokens of one sample over its rows, dealt in turn: PE (x, y)
+has the features x * w to x * w + w - 1 of the tokens y, y + rows, y + 2 rows ... Activations stay there, and what
+backward needs of them. Weights pass through, op by op: the host hands them to the PEs of the north end, in `stream`, and
+launches the op; its gradients are in the same array of the same PEs when its function backward is done. Lookups of
+embeddings, and updates, are the host's.
+
+`gpt/ops.csl` has the ops, `gpt/grid.csl` sums and broadcasts along rows and columns; here the memory of a PE is laid
+out, and the ops are called with it. Ops are taken as they come, whatever their number: several blocks are several
+times the ops of one.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from cstool.csl.language.format import formatted
+from cstool.csl.language.source import Source
+from cstool.foundation.words import counted
+
+SOURCES = Path(__file__).parent / "gpt"
+"""CSL and Python of all programs, and the texts that layout.csl and pe.csl are made of"""
+COPIED = ("grid.csl", "ops.csl", "host.py", "reference.py", "run.py")
+"""files that a folder has as they are"""
+COMMANDS = """#!/usr/bin/env bash
+set -e
+cslc layout.csl --arch={arch} --fabric-dims={width},{height} --fabric-offsets=4,1 -o out --memcpy --channels=1
+cs_python run.py --name out
+"""
+MOST_ROWS = 127
+"""tokens of a PE are so many tokens apart, and the stride of a `mem1d_dsd` is an i8"""
+SRAM_BYTES = 48 * 1024
+"""of a PE (H03), for arrays and code"""
+CODE_BYTES = 16 * 1024
+"""kept free for code, stack and descriptors (chosen: a block takes about 12 KiB)"""
+_SHORTER = (
+    ("transformer_decoder.", ""),
+    ("_dense_layer", ""),
+    (".linear_layer", ""),
+    ("self_attn.proj", "attn"),
+    ("self_attn", "attention"),
+    ("ffn.ffn", "ffn"),
+)
+
+
+class GraphOp(Protocol):
+    """An op of a graph, as `cstool.model.ir.Op` has it."""
+
+    @property
+    def kind(self) -> str:
+        """Its kind of computation."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Names of tensors."""
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Names of tensors."""
+
+    @property
+    def weights(self) -> tuple[str, ...]:
+        """Names of weights."""
+
+    @property
+    def attributes(self) -> Mapping[str, Any]:
+        """Of its kind, by name."""
+
+
+class UnsupportedModelError(Exception):
+    """A model that has no program: the rule, and a hint."""
+
+    def __init__(self, rule: str, hint: str = "") -> None:
+        super().__init__(rule)
+        self.hint = hint
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Where a sample lies.
+
+    Args:
+        columns: of PEs, which share the features
+        rows: of PEs, which share the tokens
+        tokens: of a sample
+    """
+
+    columns: int
+    rows: int
+    tokens: int
+
+    @property
+    def own_tokens(self) -> int:
+        """Tokens of a PE."""
+        return self.tokens // self.rows
+
+
+@dataclass(frozen=True)
+class Step:
+    """An op on the fabric, as the host sees it.
+
+    Args:
+        op: its name in the graph
+        kind: its kind
+        name: of its functions, with `forward_` and `backward_` before it
+        arrays: on a PE, its inputs
+        output: likewise; a delta has `delta_` before the name
+        weights: names, in the order of `stream`
+        form: of the weights of a column in `stream`. "matrix": the rows of W^T of the column's inputs, then, if there
+            are two names, the bias for column 0 and zeros for the others; "vectors": the column's features of each
+        inputs: of a column
+        outputs: of all columns; 0 of vectors
+        attributes: of the op in the graph, those that its arithmetic needs
+        sizes: arguments of its functions in CSL, beside arrays
+    """
+
+    op: str
+    kind: str
+    name: str
+    arrays: tuple[str, ...]
+    output: str
+    weights: tuple[str, ...]
+    form: str
+    inputs: int
+    outputs: int
+    attributes: Mapping[str, Any]
+    sizes: tuple[str, ...]
+
+    @property
+    def words(self) -> int:
+        """Words of a column in `stream`."""
+        if self.form == "matrix":
+            return (self.inputs + len(self.weights) - 1) * self.outputs
+        return self.inputs * len(self.weights)
+
+
+@dataclass(frozen=True)
+class GptProgram:
+    """A program, and the host's side of it.
+
+    Args:
+        grid: where a sample lies
+        hidden: features of the first op's input
+        shapes: of the weights, by name
+        steps: the ops in order
+        layout, pe: texts of layout.csl and pe.csl
+    """
+
+    grid: Grid
+    hidden: int
+    shapes: Mapping[str, Sequence[int]]
+    steps: Sequence[Step]
+    layout: str
+    pe: str
+
+    @property
+    def host(self) -> dict[str, Any]:
+        """All that the host has to know, as program.json has it: see `gpt/host.py`."""
+        steps = [{key: value for key, value in asdict(step).items() if key != "sizes"} for step in self.steps]
+        shapes = {name: list(shape) for name, shape in self.shapes.items()}
+        return {**asdict(self.grid), "hidden": self.hidden, "shapes": shapes, "steps": steps}
+
+    @property
+    def files(self) -> dict[str, str]:
+        """Texts of a folder that runs by its commands_wse3.sh, or commands_wse2.sh, and checks itself, by file."""
+        found = {"layout.csl": self.layout, "pe.csl": self.pe, "program.json": json.dumps(self.host, indent=1) + "\n"}
+        for name in COPIED:
+            found[name] = (SOURCES / name).read_text(encoding="utf-8")
+        for arch in ("wse2", "wse3"):
+            found[f"commands_{arch}.sh"] = COMMANDS.format(
+                arch=arch, width=self.grid.columns + 7, height=self.grid.rows + 2
+            )
+        return found
+
+
+def gpt_program(
+    ops: Sequence[GraphOp], features: Mapping[str, int], shapes: Mapping[str, Sequence[int]], grid: Grid
+) -> GptProgram:
+    """Write the program of the ops of a GPT.
+
+    Args:
+        ops: of a graph, in order, without embeddings
+        features: of the tensors that the host fills
+        shapes: of the weights, by name
+        grid: where a sample lies
+
+    Raises:
+        UnsupportedModelError: an op, or its sizes, have no program, or it does not fit into a PE
+    """
+    return _Writer(shapes, grid).program(ops, features)
+
+
+def array_name(name: str) -> str:
+    """Return a name in CSL for a name of a graph.
+
+    >>> array_name("transformer_decoder.layers.0.self_attn.proj_q_dense_layer.y")
+    'layers_0_attn_q_y'
+    """
+    for long, short in _SHORTER:
+        name = name.replace(long, short)
+    return re.sub(r"\W+", "_", name)
+
+
+@dataclass
+class _Writer:
+    shapes: Mapping[str, Sequence[int]]
+    grid: Grid
+    widths: dict[str, int] = field(default_factory=dict)
+    """elements of a token that a PE has, by array"""
+    more: dict[str, int] = field(default_factory=dict)
+    """arrays beside activations and their deltas, and their words"""
+    bodies: dict[str, str] = field(default_factory=dict)
+    """calls in CSL, by function"""
+    begun: set[str] = field(default_factory=set)
+    """arrays whose delta the functions so far write"""
+
+    def program(self, ops: Sequence[GraphOp], features: Mapping[str, int]) -> GptProgram:
+        grid = self.grid
+        if grid.tokens % grid.rows:
+            raise UnsupportedModelError(
+                f"tokens of a sample must be whole on each of {grid.rows} rows, got {grid.tokens}"
+            )
+        if grid.rows > MOST_ROWS:
+            raise UnsupportedModelError(f"rows must be at most {MOST_ROWS}, got {grid.rows}")
+        for name, width in features.items():
+            self.widths[array_name(name)] = self._share(name, width)
+        steps = [self._forward(op) for op in ops]
+        for step in reversed(steps):
+            self._backward(step)
+        arrays = self._arrays(steps)
+        shapes = {name: self.shapes[name] for op in ops for name in op.weights}
+        return GptProgram(
+            grid, features[ops[0].inputs[0]], shapes, steps, self._layout(arrays), self._pe(steps, arrays)
+        )
+
+    def _share(self, name: str, width: int) -> int:
+        if width % self.grid.columns:
+            raise UnsupportedModelError(
+                f"{name}: features must be whole on each of {self.grid.columns} columns, got {width}"
+            )
+        return width // self.grid.columns
+
+    # --- forward: an op's arrays, its weights, its call ---
+
+    def _forward(self, op: GraphOp) -> Step:
+        kinds = {
+            "layer_norm": self._layer_norm,
+            "linear": self._linear,
+            "attention": self._attention,
+            "activation": self._activation,
+            "residual": self._residual,
+            "softmax_loss": self._loss,
+        }
+        if op.kind not in kinds:
+            raise UnsupportedModelError(
+                f"{op.name}: {op.kind} has no program in CSL", f"these have one: {', '.join(sorted(kinds))}"
+            )
+        if op.attributes.get("dropout"):
+            raise UnsupportedModelError(f"{op.name}: dropout has no program in CSL", "set its rate to 0.0")
+        step = kinds[op.kind](op)
+        epsilon = [repr(float(op.attributes["epsilon"]))] if op.kind == "layer_norm" else []
+        self.bodies[f"forward_{step.name}"] = self._call("forward", step, [*step.arrays, step.output], *epsilon)
+        return step
+
+    def _step(self, op: GraphOp, outputs: int, *sizes: object, width: int | None = None) -> Step:
+        """Return the step of an op.
+
+        Args:
+            outputs: of its matrix; 0 where its weights are vectors
+            sizes: arguments of its functions, beside arrays
+            width: features of its output on a PE; those of its input by default
+        """
+        arrays = tuple(map(array_name, op.inputs[:1] if op.kind == "softmax_loss" else op.inputs))
+        name, output, inputs = array_name(op.name), array_name(op.outputs[0]), self.widths[arrays[0]]
+        self.widths[output] = inputs if width is None else width
+        form = "matrix" if outputs else "vectors"
+        written = tuple(str(each).lower() if isinstance(each, bool) else repr(each) for each in sizes)
+        attributes = {key: op.attributes[key] for key in ("epsilon", "heads", "scale") if key in op.attributes}
+        return Step(op.name, str(op.kind), name, arrays, output, op.weights, form, inputs, outputs, attributes, written)
+
+    def _must(self, op: GraphOp, holds: bool, rule: str, hint: str = "") -> None:
+        if not holds:
+            raise UnsupportedModelError(f"{op.name}: {rule}", hint)
+
+    def _layer_norm(self, op: GraphOp) -> Step:
+        self._must(op, len(op.weights) == 2, "a norm must have a bias")
+        name, width = array_name(op.name), self.widths[array_name(op.inputs[0])]
+        self.more |= {f"{name}_normal": self.grid.own_tokens * width, f"{name}_inverse": self.grid.own_tokens}
+        return self._step(op, 0, width, 1.0 / (width * self.grid.columns))
+
+    def _linear(self, op: GraphOp) -> Step:
+        outputs, inputs = self.shapes[op.weights[0]][0], self.widths[array_name(op.inputs[0])]
+        width = self._share(op.name, outputs)
+        return self._step(op, outputs, inputs, width, outputs, len(op.weights) > 1, width=width)
+
+    def _attention(self, op: GraphOp) -> Step:
+        of, grid, width = op.attributes, self.grid, self.widths[array_name(op.inputs[0])]
+        plain = {"kv_heads": of["heads"], "causal": True, "softcap": None, "window": None, "slopes": (), "sinks": 0}
+        for key, value in plain.items():
+            self._must(op, of.get(key, value) == value, f"{key} must be {value}, got {of.get(key)}")
+        head = width * grid.columns // of["heads"]
+        self._must(
+            op,
+            width % head == 0 or head % width == 0,
+            f"a column must have whole heads, or a head whole columns, got {width} features of a column,"
+            f" {head} of a head",
+        )
+        name, scores = array_name(op.name), of["heads"] * grid.own_tokens * grid.tokens
+        sizes = {"keys": width * grid.tokens, "values": width * grid.tokens, "p": scores}
+        self.more |= {f"{name}_{part}": words for part, words in sizes.items()}
+        self.more |= {f"delta_{part}": max(words, self.more.get(f"delta_{part}", 0)) for part, words in sizes.items()}
+        return self._step(op, 0, width, of["heads"], head, float(of["scale"]))
+
+    def _activation(self, op: GraphOp) -> Step:
+        function = op.attributes["function"]
+        hint = "nonlinearity: gelu_new; <math> of CSL has tanh, but no error function"
+        self._must(op, function == "gelu_new", f"the activation must be gelu_new, got {function}", hint)
+        self._must(op, len(op.weights) == 1, "an activation must have a bias")
+        width = self.widths[array_name(op.inputs[0])]
+        self.more[f"{array_name(op.name)}_u"] = self.grid.own_tokens * width
+        return self._step(op, 0, width)
+
+    def _residual(self, op: GraphOp) -> Step:
+        self._must(op, len(op.weights) == 1, "a residual sum must have a bias")
+        return self._step(op, 0, self.widths[array_name(op.inputs[0])])
+
+    def _loss(self, op: GraphOp) -> Step:
+        of, classes, tokens = op.attributes, self.shapes[op.weights[0]][0], self.grid.own_tokens
+        is_plain = of.get("logits_scale", 1.0) == 1.0 and not of.get("logits_softcap") and not of.get("label_smoothing")
+        self._must(op, is_plain, "a loss must have neither scale nor softcap nor smoothed labels")
+        own = self._share(op.name, classes)
+        self.more |= {"token_weights": tokens, "delta_logits": tokens * own}
+        inputs = self.widths[array_name(op.inputs[0])]
+        return self._step(op, classes, inputs, own, classes, len(op.weights) > 1, width=1)
+
+    # --- calls ---
+
+    def _call(self, way: str, step: Step, arrays: Sequence[str], *flags: str) -> str:
+        function = {"layer_norm": "norm", "activation": "gelu", "softmax_loss": "loss"}.get(step.kind, step.kind)
+        kept = {
+            "layer_norm": (f"{step.name}_normal", f"{step.name}_inverse"),
+            "attention": (f"{step.name}_keys", f"{step.name}_values", f"{step.name}_p"),
+            "activation": (f"{step.name}_u",),
+            "softmax_loss": ("labels", "token_weights", "delta_logits") if way == "forward" else ("delta_logits",),
+        }
+        names = [f"&{name}" for name in (*arrays, *kept.get(step.kind, ()))]
+        return f"ops.{function}_{way}({', '.join([*names, *step.sizes, *flags])});"
+
+    def _backward(self, step: Step) -> None:
+        """The last op that reads a tensor runs backward first, and begins its delta; the others add to it."""
+        x, *others = step.arrays
+        adds = str(x in self.begun).lower()
+        self.begun.update([x] if step.kind != "attention" else step.arrays)
+        deltas = [f"delta_{name}" for name in step.arrays]
+        match step.kind:
+            case "linear":
+                arrays, flags = [x, f"delta_{step.output}", *deltas], [adds]
+            case "attention":
+                arrays, flags = [x, f"delta_{step.output}", *deltas, "delta_keys", "delta_values", "delta_p"], []
+            case "residual":
+                arrays, flags = [f"delta_{step.output}", *deltas], [str(others[0] in self.begun).lower()]
+                self.begun.add(others[0])
+            case "softmax_loss":
+                arrays, flags = [x, *deltas], [adds]
+            case "activation":
+                arrays, flags = [f"delta_{step.output}", *deltas], []
+            case _:
+                arrays, flags = [f"delta_{step.output}", *deltas], [adds]
+        self.bodies[f"backward_{step.name}"] = self._call("backward", step, arrays, *flags)
+
+    # --- texts ---
+
+    def _arrays(self, steps: Sequence[Step]) -> dict[str, int]:
+        """Arrays that the host may name, and their words.
+
+        Raises:
+            UnsupportedModelError: all arrays together are too large for a PE
+        """
+        tokens = self.grid.own_tokens
+        losses = {step.output for step in steps if step.kind == "softmax_loss"}
+        found = {name: tokens * width for name, width in self.widths.items()}
+        found |= {f"delta_{name}": words for name, words in found.items() if name not in losses}
+        found |= self.more
+        words = found | self._scratch(steps)
+        total, most = 4 * sum(words.values()), SRAM_BYTES - CODE_BYTES
+        if total > most:
+            largest = sorted(words, key=lambda name: (-words[name], name))[:3]
+            raise UnsupportedModelError(
+                f"arrays of a PE must take at most {most:,} bytes, got {total:,},"
+                f" of which {', '.join(f'{name} {4 * words[name]:,}' for name in largest)}",
+                f"{counted(self.grid.columns, 'column')} and {counted(self.grid.rows, 'row')}: more PEs have less each",
+            )
+        return found
+
+    def _scratch(self, steps: Sequence[Step]) -> dict[str, int]:
+        widest, tokens = max(step.outputs for step in steps), self.grid.own_tokens
+        widths = max(self.widths.values())
+        stream = max(1, *(step.words for step in steps))
+        return {"stream": stream, "full": tokens * max(widest, 2), "products": max(widest, self.grid.tokens, widths)}
+
+    def _layout(self, arrays: Mapping[str, int]) -> str:
+        names = [f'  @export_name("{name}", [*]f32, true);' for name in (*arrays, "stream")]
+        names += ['  @export_name("labels", [*]u32, true);']
+        names += [f'  @export_name("{name}", fn()void);' for name in self.bodies]
+        return _text("layout", columns=self.grid.columns, rows=self.grid.rows, names="\n".join(names))
+
+    def _pe(self, steps: Sequence[Step], arrays: Mapping[str, int]) -> str:
+        lines = [f"var {name} align(8) = @zeros([{words}]f32);" for name, words in arrays.items()]
+        functions = [
+            f"fn {name}() void {{\n  {call}\n  memcpy.unblock_cmd_stream();\n}}\n" for name, call in self.bodies.items()
+        ]
+        pointers = [f"const at_{name}: [*]f32 = &{name};" for name in arrays]
+        exports = [f'  @export_symbol(at_{name}, "{name}");' for name in (*arrays, "stream", "labels")]
+        exports += [f"  @export_symbol({name});" for name in self.bodies]
+        return _text(
+            "pe",
+            rows=self.grid.rows,
+            tokens=self.grid.own_tokens,
+            **self._scratch(steps),
+            arrays="\n".join(lines + pointers),
+            functions="\n".join(functions),
+            exports="\n".join(exports),
+        )
+
+
+def _text(name: str, **parts: object) -> str:
+    text = (SOURCES / f"{name}.txt").read_text(encoding="utf-8").format(**parts)
+    return formatted(Source(f"{name}.csl", text))
