@@ -58,6 +58,7 @@ csl/language: arithmetic=test_csl_types,test_evaluate,test_emit_scalars
 csl/pictures: grid=test_fabric_pictures
 csl/sdk: artifact host_utils layout_plan=test_sdk_layout layout_routing=test_sdk_layout runtime
 foundation: atomic_file brief chrome_trace plain_text random_keys=test_random_keys,/unit/training/kernels/test_random
+foundation/compiled: kernel_cache=/unit/foundation/test_kernel_cache
 foundation/drawing: labels=/unit/foundation/test_labels
 foundation/progress: bars=/unit/foundation/test_notebook notebook=/unit/foundation/test_notebook
 foundation/terminal: completion=/unit/cli/test_completion render=/unit/cli/test_render screen=/unit/cli/test_screen
@@ -87,7 +88,7 @@ training/data: batches=test_batches,/unit/training/machine/test_inputs bounded_j
     preprocessing span_corruption text_spans=test_pairs vendor_hooks=test_preprocessing
     vendor_tokens=test_preprocessing
 training/host: job_needs
-training/kernels: _kernel_cache=test__kernel_cache,test__cache cached_attention call=test_call,test_embedding
+training/kernels: cached_attention call=test_call,test_embedding
     blas=test_recording crew driver=test_recording elementary=test_recording gemm_providers=test_gemm
     linear=test_linear,test_ops norm recording rotary shared_gemm
     sparse/crossover=sparse/test_crossover tables tallies

@@ -2,16 +2,12 @@
 
 import functools
 import hashlib
-import os
-import sys
-from importlib.metadata import version
 from pathlib import Path
-from typing import NamedTuple
 
-import llvmlite.binding as llvm
 from threadpoolctl import threadpool_info
 
-from cstool.foundation.folders import cache_root, digest_of_sources, make_cache_folder
+from cstool.foundation.compiled.folder import KernelFolder, add_compiler, made_folder
+from cstool.foundation.folders import cache_root, digest_of_sources
 
 
 def sources_digest() -> str:
@@ -21,13 +17,8 @@ def sources_digest() -> str:
     """
     package_folder = Path(__file__).parents[2]
     modules = (package_folder / name for name in ("model/activations.py", "foundation/random_keys.py"))
-    digest = digest_of_sources(package_folder, ("training/kernels", "model/optimizers"), modules)
-    for package in ("numba", "llvmlite", "numpy"):
-        digest.update(f"{package} {version(package)}\n".encode())
-    digest.update(f"{sys.version_info[:2]} {llvm.get_host_cpu_name()}\n".encode())
-    digest.update(llvm.get_host_cpu_features().flatten().encode())
-    for told in ("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES"):
-        digest.update(f"{os.environ.get(told)}\n".encode())
+    digest = digest_of_sources(package_folder, ("training/kernels", "model/optimizers", "foundation/compiled"), modules)
+    add_compiler(digest)
     return digest.hexdigest()
 
 
@@ -36,27 +27,10 @@ def cache_folder() -> Path:
     return cache_root() / f"kernels-{sources_digest()}"
 
 
-class KernelFolder(NamedTuple):
-    """The folder of kernels of this process.
-
-    Args:
-        path: None without a folder that only this user can change; kernels are then compiled for this process alone
-        problem: the reason that there is none, as in "/home/ada/.cache: it belongs to bob (uid 1001)"
-    """
-
-    path: Path | None
-    problem: str | None = None
-
-
 @functools.cache
 def kernel_folder() -> KernelFolder:
     """Make the folder of kernels; its files are run, so it must be this user's alone."""
-    folder = cache_folder()
-    try:
-        make_cache_folder(folder)
-    except OSError as error:
-        return KernelFolder(None, f"{error.filename or folder}: {error.strerror}")
-    return KernelFolder(folder)
+    return made_folder(cache_folder())
 
 
 @functools.cache

@@ -6,8 +6,8 @@ from typing import Any, TypeAlias
 from numba import njit
 from numba.core.registry import CPUDispatcher
 
+from cstool.foundation.compiled.kernel_cache import KernelCache
 from cstool.training.kernels._cache import kernel_folder
-from cstool.training.kernels._kernel_cache import KernelCache
 from cstool.training.kernels.recording import recording
 
 Kernel: TypeAlias = Callable[..., Any]

@@ -8,13 +8,13 @@ each vector.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from inspect import Parameter, Signature
 from typing import Any
 
 from llvmlite import binding, ir
-from numba import config, types
+from numba import config
 from numba.core import cgutils
-from numba.extending import intrinsic
+
+from cstool.foundation.compiled.intrinsics import BYTE, FLOAT, INT16, INT32, INT64, Builder, Value
 
 LANES = 16
 """floats of a vector"""
@@ -26,15 +26,11 @@ LINE_BYTES = 64
 FOUR = 4
 """vectors whose lanes are summed up together"""
 
-BYTE, INT16, INT32, INT64, FLOAT = (*map(ir.IntType, (8, 16, 32, 64)), ir.FloatType())
 VECTOR = ir.VectorType(FLOAT, LANES)
 QUAD = ir.VectorType(FLOAT, FOUR)
 CONTRACT = ("contract",)
 _HALF_UNIT, _MAGNITUDE, _INFINITY, _QUIET = 0x7FFF, 0x7FFFFFFF, 0x7F800000, 0x40
 _PREFETCH_READ, _PREFETCH_NEAR, _PREFETCH_DATA = 0, 3, 1
-
-Builder = Any
-Value = Any
 
 
 def has_instructions(name: str) -> bool:
@@ -191,57 +187,6 @@ def loop(
     b.branch(head)
     b.position_at_end(after)
     return values
-
-
-def intrinsic_of(arguments: int, signature_of: Callable[..., Any], emit: Callable[..., Value | None]) -> Any:
-    """Return an intrinsic, to be called from kernels: a function whose code is emitted where it is called.
-
-    Args:
-        arguments: their number
-        signature_of: makes its signature from the types of the arguments
-        emit: gets a builder, the signature and the arguments; returns the result, None for nothing
-    """
-
-    def typed(_typing: Any, *given: Any) -> Any:
-        def generate(context: Any, builder: Builder, signature: Any, values: Sequence[Value]) -> Any:
-            found = emit(builder, signature, *values)
-            return context.get_dummy_value() if found is None else found
-
-        return signature_of(*given), generate
-
-    # Numba looks at the parameters, which must be as many as the arguments.
-    names = ["typing", *(f"argument_{k}" for k in range(arguments))]
-    parameters = [Parameter(name, Parameter.POSITIONAL_OR_KEYWORD) for name in names]
-    typed.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
-    return intrinsic(typed)
-
-
-def pointer_to(of: Any, element: Any) -> Any:
-    """Return an intrinsic that makes a pointer of an address, to elements of a type of LLVM and of Numba."""
-    pointer: Any = types.CPointer(element)  # type: ignore[no-untyped-call]
-
-    def emit(b: Builder, _signature: Any, address: Value) -> Value:
-        return b.inttoptr(address, of.as_pointer())
-
-    return intrinsic_of(1, lambda _address: pointer(types.int64), emit)
-
-
-def emitted(emit: Callable[..., None], numbers: int, arrays: int = 0) -> Any:
-    """Return an intrinsic that takes 64-bit numbers, behind them arrays, and returns nothing.
-
-    Args:
-        emit: gets a builder, the numbers, and for each array whether its elements are bfloat16
-        numbers: count of the numbers
-        arrays: count of the arrays
-    """
-
-    def signature_of(*given: Any) -> Any:
-        return types.void(*[types.int64] * numbers, *given[numbers:])
-
-    def emit_numbers(b: Builder, signature: Any, *values: Value) -> None:
-        emit(b, *values[:numbers], *(not isinstance(array.dtype, types.Float) for array in signature.args[numbers:]))
-
-    return intrinsic_of(numbers + arrays, signature_of, emit_numbers)
 
 
 def sums_of_four(b: Builder, vectors: Sequence[Value]) -> Value:

@@ -17,18 +17,14 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 
+from cstool.foundation.compiled.intrinsics import INT32, INT64, Builder, Value, intrinsic_of
 from cstool.training.kernels._jit import elementwise
 from cstool.training.kernels._vectors import (
     FLOAT_BYTES,
-    INT32,
-    INT64,
     LANES,
-    Builder,
     Memory,
-    Value,
     every,
     first_lanes,
-    intrinsic_of,
     loop,
     multiply_add,
     shuffle,

@@ -12,8 +12,9 @@ from llvmlite import ir
 from numba import types
 from numba.extending import overload
 
+from cstool.foundation.compiled.intrinsics import FLOAT, INT32, Builder, Value, intrinsic_of
 from cstool.training.kernels._jit import INLINED, elementwise
-from cstool.training.kernels._vectors import FLOAT, INT32, Builder, Value, emit_narrow, intrinsic_of
+from cstool.training.kernels._vectors import emit_narrow
 from cstool.training.kernels.gemm import Scratch
 
 BFLOAT16 = np.dtype(np.uint16)

@@ -14,18 +14,14 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
+from cstool.foundation.compiled.intrinsics import FLOAT, INT64, Builder, Value, emitted
 from cstool.training.kernels._jit import elementwise
 from cstool.training.kernels._vectors import (
-    FLOAT,
     FLOAT_BYTES,
-    INT64,
     LANES,
     VECTOR,
     VECTOR_BYTES,
-    Builder,
     Memory,
-    Value,
-    emitted,
     first_lanes,
     has_instructions,
     loop,

@@ -19,10 +19,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import carray  # type: ignore[attr-defined]
 
+from cstool.foundation.compiled.atomics import claim, load, store, take
 from cstool.training.kernels._jit import elementwise
 from cstool.training.kernels.driver import NativeError, Table, execute, thread_clock, words_at
 from cstool.training.kernels.recording import address_of
-from cstool.training.kernels.spin import claim, load, store, take, wait, wait_for
+from cstool.training.kernels.spin import wait, wait_for
 
 IDLE_ROUNDS = 150
 """rounds of `wait_for` before a thread without work falls asleep: some 300 µs, the time of the interpreter between two

@@ -15,8 +15,8 @@ import numpy as np
 from llvmlite import ir
 from numba import carray, types  # type: ignore[attr-defined]
 
+from cstool.foundation.compiled.intrinsics import INT32, INT64, Builder, Value, intrinsic_of, pointer_to
 from cstool.training.kernels._jit import elementwise
-from cstool.training.kernels._vectors import INT32, INT64, Builder, Value, intrinsic_of, pointer_to
 from cstool.training.kernels.recording import (
     FLOAT_REGISTERS,
     FUNCTION,

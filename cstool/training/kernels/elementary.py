@@ -13,9 +13,10 @@ import numpy as np
 from llvmlite import ir
 from numba import carray, types  # type: ignore[attr-defined]
 
+from cstool.foundation.compiled.intrinsics import BYTE, FLOAT, Builder, Value, intrinsic_of, pointer_to
 from cstool.training.kernels import blas
 from cstool.training.kernels._jit import elementwise
-from cstool.training.kernels._vectors import BYTE, FLOAT, FLOAT_BYTES, Builder, Value, intrinsic_of, pointer_to
+from cstool.training.kernels._vectors import FLOAT_BYTES
 from cstool.training.kernels.recording import (
     NotRecordableError,
     Recording,

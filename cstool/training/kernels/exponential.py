@@ -13,19 +13,10 @@ from llvmlite import ir
 from numba import types
 from numba.extending import overload
 
+from cstool.foundation.compiled.intrinsics import FLOAT, INT32, Builder, Value, intrinsic_of
 from cstool.model.activations import exp, normal, sigmoid, tanh
 from cstool.training.kernels._jit import INLINED, Kernel, inlined
-from cstool.training.kernels._vectors import (
-    FLOAT,
-    INT32,
-    LANES,
-    VECTOR,
-    Builder,
-    Value,
-    every,
-    intrinsic_of,
-    multiply_add,
-)
+from cstool.training.kernels._vectors import LANES, VECTOR, every, multiply_add
 
 _f: Any = np.float32
 _i = np.int32

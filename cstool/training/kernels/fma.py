@@ -19,19 +19,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from llvmlite import ir
 
+from cstool.foundation.compiled.intrinsics import FLOAT, INT64, Builder, Value, emitted
 from cstool.training.kernels._jit import elementwise, inlined
 from cstool.training.kernels._vectors import (
-    FLOAT,
     FLOAT_BYTES,
-    INT64,
     LANES,
     VECTOR,
     VECTOR_BYTES,
-    Builder,
     Memory,
-    Value,
     emit_prefetch,
-    emitted,
     first_lanes,
     has_instructions,
     loop,

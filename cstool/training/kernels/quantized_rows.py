@@ -24,27 +24,20 @@ from typing import Any, NamedTuple
 
 from llvmlite import binding, ir
 
+from cstool.foundation.compiled.atomics import take
+from cstool.foundation.compiled.intrinsics import BYTE, FLOAT, INT16, INT32, INT64, Builder, Value, emitted
 from cstool.training.kernels._jit import exact
 from cstool.training.kernels._vectors import (
-    BYTE,
-    FLOAT,
     FLOAT_BYTES,
-    INT16,
-    INT32,
-    INT64,
     LANES,
     VECTOR,
-    Builder,
     Memory,
-    Value,
-    emitted,
     first_lanes,
     has_instructions,
     loop,
     shuffle,
     splat,
 )
-from cstool.training.kernels.spin import take
 
 QUAD = 4
 """columns whose codes lie together"""

@@ -13,8 +13,8 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 
+from cstool.foundation.compiled.intrinsics import INT64, intrinsic_of
 from cstool.training.kernels._jit import exact_inlined, inlined
-from cstool.training.kernels._vectors import INT64, intrinsic_of
 
 _LOG2_E = 1.4426950408889634
 _LN2_HIGH, _LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10

@@ -19,30 +19,25 @@ from llvmlite import ir
 from numba import types
 from numba.extending import overload
 
+from cstool.foundation.compiled.atomics import take
+from cstool.foundation.compiled.intrinsics import FLOAT, INT32, INT64, Builder, Value, emitted
 from cstool.training.kernels._jit import elementwise
 from cstool.training.kernels._vectors import (
     BFLOAT16_BYTES,
-    FLOAT,
     FLOAT_BYTES,
     FOUR,
-    INT32,
-    INT64,
     LANES,
     LINE_BYTES,
     VECTOR,
     VECTOR_BYTES,
-    Builder,
     Memory,
-    Value,
     emit_prefetch,
-    emitted,
     loop,
     multiply_add,
     splat,
     sums_of_four,
 )
 from cstool.training.kernels.bfloat16 import narrow
-from cstool.training.kernels.spin import take
 from cstool.training.kernels.vdpbf16ps import add_products
 
 ROWS = FOUR

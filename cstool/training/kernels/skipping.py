@@ -20,20 +20,16 @@ from llvmlite import ir
 from numba import types
 from numba.extending import overload
 
+from cstool.foundation.compiled.atomics import take
+from cstool.foundation.compiled.intrinsics import FLOAT, INT32, INT64, Builder, Value, emitted
 from cstool.training.kernels._jit import elementwise
 from cstool.training.kernels._vectors import (
-    FLOAT,
     FLOAT_BYTES,
-    INT32,
-    INT64,
     LANES,
     LINE_BYTES,
     VECTOR_BYTES,
-    Builder,
     Memory,
-    Value,
     emit_prefetch,
-    emitted,
     every,
     loop,
     multiply_add,
@@ -41,7 +37,6 @@ from cstool.training.kernels._vectors import (
 )
 from cstool.training.kernels.bfloat16 import BFLOAT16
 from cstool.training.kernels.rowwise import TOKENS, linear_turns, multiply_columns, rounded, rows_of_turn
-from cstool.training.kernels.spin import take
 from cstool.training.kernels.vdpbf16ps import add_products
 
 Array = np.ndarray[Any, Any]

@@ -22,23 +22,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from llvmlite import binding, ir
 
+from cstool.foundation.compiled.intrinsics import FLOAT, INT16, INT32, INT64, Builder, Value, emitted
 from cstool.training.kernels._jit import elementwise
 from cstool.training.kernels._vectors import (
     BFLOAT16_BYTES,
-    FLOAT,
     FLOAT_BYTES,
-    INT16,
-    INT32,
-    INT64,
     LANES,
     LINE_BYTES,
     VECTOR,
     VECTOR_BYTES,
-    Builder,
     Memory,
-    Value,
     emit_prefetch,
-    emitted,
     first_lanes,
     has_instructions,
     loop,

@@ -10,24 +10,18 @@ from typing import Any
 
 from llvmlite import ir
 
+from cstool.foundation.compiled.intrinsics import BYTE, FLOAT, INT32, INT64, Builder, Value, emitted
 from cstool.training.kernels._vectors import (
     BFLOAT16_BYTES,
-    BYTE,
     CONTRACT,
-    FLOAT,
     FLOAT_BYTES,
     FOUR,
-    INT32,
-    INT64,
     LANES,
     QUAD,
     VECTOR,
     VECTOR_BYTES,
-    Builder,
     Memory,
-    Value,
     emit_prefetch,
-    emitted,
     loop,
     multiply_add,
     splat,

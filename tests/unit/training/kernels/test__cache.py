@@ -38,9 +38,9 @@ def test_the_root_is_the_users_choice_or_that_of_the_desktop_or_in_the_home(monk
 
 def test_the_digest_changes_with_the_compiler_the_cpu_and_the_one_that_numba_is_told(monkeypatch):
     digests = {sources_digest()}
-    monkeypatch.setattr("cstool.training.kernels._cache.version", lambda package: f"{package} of tomorrow")
+    monkeypatch.setattr("cstool.foundation.compiled.folder.version", lambda package: f"{package} of tomorrow")
     digests.add(sources_digest())
-    monkeypatch.setattr("cstool.training.kernels._cache.llvm.get_host_cpu_name", lambda: "another")
+    monkeypatch.setattr("cstool.foundation.compiled.folder.llvm.get_host_cpu_name", lambda: "another")
     digests.add(sources_digest())
     monkeypatch.setenv("NUMBA_CPU_NAME", "generic")
     assert len({*digests, sources_digest()}) == 4

@@ -109,7 +109,7 @@ from cstool.model.ir import _graph
 from cstool.model.optimizers import make_optimizer
 from cstool.model.params import AdamW
 from cstool.training.kernels import gemm_providers
-from cstool.training.kernels._kernel_cache import KernelCache
+from cstool.foundation.compiled.kernel_cache import KernelCache
 from cstool.training.kernels.compile import compile_kernels
 from cstool.training.machine.prepare import needed_kernels
 from tests.models import FAMILIES, decoder, decoder_params

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cstool.training.kernels import _jit, _kernel_cache
+from cstool.foundation.compiled import kernel_cache
+from cstool.training.kernels import _jit
 from cstool.training.kernels._cache import KernelFolder
 
 
@@ -21,7 +22,7 @@ def double(x):  # type: ignore[no-untyped-def]
 def compiled(tmp_path, monkeypatch) -> Callable[[], int]:
     """Return what calls a kernel as a new process would, and says how many times it was found in a file."""
     monkeypatch.setattr(_jit, "kernel_folder", lambda: KernelFolder(tmp_path))
-    monkeypatch.setattr(_kernel_cache, "_told", set())
+    monkeypatch.setattr(kernel_cache, "_told", set())
 
     def call() -> int:
         kernel = _jit.elementwise(double)

@@ -1,0 +1,1 @@
+"""Code compiled by Numba: kept in files, and what Python has no words for."""
