@@ -18,23 +18,19 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from cstool.csl.fabric.arch import SRAM_BYTES
 from cstool.csl.language.format import formatted
 from cstool.csl.language.source import Source
+from cstool.csl.models.emit import commands_text, write_files
+from cstool.foundation.errors import CompileError
 from cstool.foundation.words import counted
 
-SOURCES = Path(__file__).parent / "gpt"
+SOURCES = Path(__file__).parent
 """CSL and Python of all programs, and the texts that layout.csl and pe.csl are made of"""
-COPIED = ("grid.csl", "ops.csl", "host.py", "reference.py", "run.py")
+COPIED = ("gpt/grid.csl", "gpt/ops.csl", "gpt/reference.py", "gpt/run.py", "gpt_host.py", "host.py")
 """files that a folder has as they are"""
-COMMANDS = """#!/usr/bin/env bash
-set -e
-cslc layout.csl --arch={arch} --fabric-dims={width},{height} --fabric-offsets=4,1 -o out --memcpy --channels=1
-cs_python run.py --name out
-"""
 MOST_ROWS = 127
 """tokens of a PE are so many tokens apart, and the stride of a `mem1d_dsd` is an i8"""
-SRAM_BYTES = 48 * 1024
-"""of a PE (H03), for arrays and code"""
 CODE_BYTES = 16 * 1024
 """kept free for code, stack and descriptors (chosen: a block takes about 12 KiB)"""
 _SHORTER = (
@@ -73,14 +69,6 @@ class GraphOp(Protocol):
     @property
     def attributes(self) -> Mapping[str, Any]:
         """Of its kind, by name."""
-
-
-class UnsupportedModelError(Exception):
-    """A model that has no program: the rule, and a hint."""
-
-    def __init__(self, rule: str, hint: str = "") -> None:
-        super().__init__(rule)
-        self.hint = hint
 
 
 @dataclass(frozen=True)
@@ -163,22 +151,26 @@ class GptProgram:
 
     @property
     def host(self) -> dict[str, Any]:
-        """All that the host has to know, as program.json has it: see `gpt/host.py`."""
+        """All that the host has to know, as program.json has it: see `gpt_host.py`."""
         steps = [{key: value for key, value in asdict(step).items() if key != "sizes"} for step in self.steps]
         shapes = {name: list(shape) for name, shape in self.shapes.items()}
         return {**asdict(self.grid), "hidden": self.hidden, "shapes": shapes, "steps": steps}
 
     @property
     def files(self) -> dict[str, str]:
-        """Texts of a folder that runs by its commands_wse3.sh, or commands_wse2.sh, and checks itself, by file."""
+        """Texts of a folder that runs by its commands_wse3.sh and checks itself, by file."""
         found = {"layout.csl": self.layout, "pe.csl": self.pe, "program.json": json.dumps(self.host, indent=1) + "\n"}
-        for name in COPIED:
-            found[name] = (SOURCES / name).read_text(encoding="utf-8")
-        for arch in ("wse2", "wse3"):
-            found[f"commands_{arch}.sh"] = COMMANDS.format(
-                arch=arch, width=self.grid.columns + 7, height=self.grid.rows + 2
-            )
-        return found
+        found |= {Path(name).name: (SOURCES / name).read_text(encoding="utf-8") for name in COPIED}
+        return found | {"commands_wse3.sh": commands_text(self.grid.columns, self.grid.rows)}
+
+    def write(self, folder: Path) -> list[str]:
+        """Write the folder, and return the names of the files.
+
+        Raises:
+            OSError: a file cannot be written
+        """
+        write_files(folder, self.files)
+        return [*self.files]
 
 
 def gpt_program(
@@ -193,7 +185,7 @@ def gpt_program(
         grid: where a sample lies
 
     Raises:
-        UnsupportedModelError: an op, or its sizes, have no program, or it does not fit into a PE
+        CompileError: an op, or its sizes, have no program, or it does not fit into a PE
     """
     return _Writer(shapes, grid).program(ops, features)
 
@@ -225,11 +217,9 @@ class _Writer:
     def program(self, ops: Sequence[GraphOp], features: Mapping[str, int]) -> GptProgram:
         grid = self.grid
         if grid.tokens % grid.rows:
-            raise UnsupportedModelError(
-                f"tokens of a sample must be whole on each of {grid.rows} rows, got {grid.tokens}"
-            )
+            raise CompileError(f"tokens of a sample must be whole on each of {grid.rows} rows, got {grid.tokens}")
         if grid.rows > MOST_ROWS:
-            raise UnsupportedModelError(f"rows must be at most {MOST_ROWS}, got {grid.rows}")
+            raise CompileError(f"rows must be at most {MOST_ROWS}, got {grid.rows}")
         for name, width in features.items():
             self.widths[array_name(name)] = self._share(name, width)
         steps = [self._forward(op) for op in ops]
@@ -243,9 +233,7 @@ class _Writer:
 
     def _share(self, name: str, width: int) -> int:
         if width % self.grid.columns:
-            raise UnsupportedModelError(
-                f"{name}: features must be whole on each of {self.grid.columns} columns, got {width}"
-            )
+            raise CompileError(f"{name}: features must be whole on each of {self.grid.columns} columns, got {width}")
         return width // self.grid.columns
 
     # --- forward: an op's arrays, its weights, its call ---
@@ -260,11 +248,11 @@ class _Writer:
             "softmax_loss": self._loss,
         }
         if op.kind not in kinds:
-            raise UnsupportedModelError(
+            raise CompileError(
                 f"{op.name}: {op.kind} has no program in CSL", f"these have one: {', '.join(sorted(kinds))}"
             )
         if op.attributes.get("dropout"):
-            raise UnsupportedModelError(f"{op.name}: dropout has no program in CSL", "set its rate to 0.0")
+            raise CompileError(f"{op.name}: dropout has no program in CSL", "set its rate to 0.0")
         step = kinds[op.kind](op)
         epsilon = [repr(float(op.attributes["epsilon"]))] if op.kind == "layer_norm" else []
         self.bodies[f"forward_{step.name}"] = self._call("forward", step, [*step.arrays, step.output], *epsilon)
@@ -288,7 +276,7 @@ class _Writer:
 
     def _must(self, op: GraphOp, holds: bool, rule: str, hint: str = "") -> None:
         if not holds:
-            raise UnsupportedModelError(f"{op.name}: {rule}", hint)
+            raise CompileError(f"{op.name}: {rule}", hint)
 
     def _layer_norm(self, op: GraphOp) -> Step:
         self._must(op, len(op.weights) == 2, "a norm must have a bias")
@@ -382,7 +370,7 @@ class _Writer:
         """Arrays that the host may name, and their words.
 
         Raises:
-            UnsupportedModelError: all arrays together are too large for a PE
+            CompileError: all arrays together are too large for a PE
         """
         tokens = self.grid.own_tokens
         losses = {step.output for step in steps if step.kind == "softmax_loss"}
@@ -393,7 +381,7 @@ class _Writer:
         total, most = 4 * sum(words.values()), SRAM_BYTES - CODE_BYTES
         if total > most:
             largest = sorted(words, key=lambda name: (-words[name], name))[:3]
-            raise UnsupportedModelError(
+            raise CompileError(
                 f"arrays of a PE must take at most {most:,} bytes, got {total:,},"
                 f" of which {', '.join(f'{name} {4 * words[name]:,}' for name in largest)}",
                 f"{counted(self.grid.columns, 'column')} and {counted(self.grid.rows, 'row')}: more PEs have less each",
@@ -432,5 +420,5 @@ class _Writer:
 
 
 def _text(name: str, **parts: object) -> str:
-    text = (SOURCES / f"{name}.txt").read_text(encoding="utf-8").format(**parts)
+    text = (SOURCES / f"gpt/{name}.txt").read_text(encoding="utf-8").format(**parts)
     return formatted(Source(f"{name}.csl", text))

@@ -1,8 +1,6 @@
 """Ops of a GPT on a grid of PEs, each alone, beside the kernels that train on the host, in float32 and in float64."""
 
 from collections.abc import Sequence
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -10,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.csl.models.gpt.host import Gpt
+from cstool.csl.models.gpt_host import GptOnFabric
 from cstool.csl.models.gpt_program import Grid, gpt_program
+from cstool.csl.models.simulated import SimulatedFabric, compile_gpt
 from cstool.model.ir import Op, OpKind
 from tests.examples import examples
 from tests.unit.csl.models.host_walk import HostOp
-from tests.unit.csl.models.wafer import Wafer, compiled
 
 Array = np.ndarray[Any, Any]
 
@@ -66,9 +64,7 @@ def check(kind: OpKind, grid: Grid, features: int, outputs: int, arch: str = "ws
     token_weights = rng.integers(0, 3, grid.tokens).astype(np.float32)
     token_weights[0] = 1.0
     program = gpt_program([op], dict.fromkeys(names, features), shapes, grid)
-    with TemporaryDirectory() as folder:
-        wafer = Wafer(compiled(program, Path(folder), arch))
-    gpt = Gpt(wafer, program.host)
+    gpt = GptOnFabric(SimulatedFabric(compile_gpt(program, arch)), program.host)
     for name, array in zip(names, inputs, strict=True):
         gpt.put_tokens(name, array)
     if kind is OpKind.SOFTMAX_LOSS:
