@@ -11,6 +11,8 @@ from cstool.foundation.errors import CompileError
 from cstool.foundation.words import counted
 from cstool.model.ir import Artifact, Graph, Op, OpKind, matrices_of, vectors_of
 
+CORNER = 8, 8
+"""columns and rows of PEs, if nothing else is asked for"""
 MOST_PES = 32
 """PEs along a side: the simulator does some hundred PEs in bearable time"""
 

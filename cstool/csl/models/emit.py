@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from cstool.csl.language.format import formatted
 from cstool.csl.language.source import Source
@@ -35,7 +36,7 @@ def write_folder(network: Network, folder: Path) -> list[str]:
         **{name: (here / "pieces" / name).read_text() for name in PIECES},
         "host.py": (here / "host.py").read_text(),
         "run.py": (here / "pieces" / "run.py").read_text(),
-        "network.json": plan_text(network, memory),
+        "network.json": json.dumps(plan_of(network, memory), indent=1) + "\n",
         "commands_wse3.sh": commands_text(network.columns, network.rows),
     }
     write_files(folder, texts)
@@ -56,9 +57,9 @@ def write_files(folder: Path, texts: Mapping[str, str]) -> None:
     shutil.rmtree(folder / "out", ignore_errors=True)
 
 
-def plan_text(network: Network, memory: Memory) -> str:
-    """Return what `host.py` knows of a network, as JSON."""
-    return json.dumps(asdict(network) | {"rows_at_a_time": memory.rows}, indent=1) + "\n"
+def plan_of(network: Network, memory: Memory) -> dict[str, Any]:
+    """Return what `host.py` knows of a network: the contents of `network.json`."""
+    return asdict(network) | {"rows_at_a_time": memory.rows}
 
 
 def commands_text(columns: int, rows: int) -> str:

@@ -2,8 +2,8 @@
 
 Features lie over the columns of a rectangle of PEs, the tokens of one sample over its rows, dealt in turn: PE (x, y)
 has the features x * w to x * w + w - 1 of the tokens y, y + rows, y + 2 rows ... Activations stay there, and what
-backward needs of them. Weights pass through, op by op: the host hands them to the PEs of the north end, in `stream`, and
-launches the op; its gradients are in the same array of the same PEs when its function backward is done. Lookups of
+backward needs of them. Weights pass through, op by op: the host hands them to the PEs of the north end, in `stream`,
+and launches the op; its gradients are in the same array of the same PEs when its function backward is done. Lookups of
 embeddings, and updates, are the host's.
 
 `gpt/ops.csl` has the ops, `gpt/grid.csl` sums and broadcasts along rows and columns; here the memory of a PE is laid
@@ -16,9 +16,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Protocol
 
 from cstool.csl.fabric.arch import SRAM_BYTES
+from cstool.csl.fabric.program import FabricProgram
+from cstool.csl.language.compile import compile_csl
 from cstool.csl.language.format import formatted
 from cstool.csl.language.source import Source
 from cstool.csl.models.emit import commands_text, write_files
@@ -171,6 +174,12 @@ class GptProgram:
         """
         write_files(folder, self.files)
         return [*self.files]
+
+    def compiled(self, arch: str = "wse3") -> FabricProgram:
+        """Return it compiled for "wse2" or "wse3"."""
+        with TemporaryDirectory(prefix="cstool_csl_") as folder:
+            self.write(Path(folder))
+            return compile_csl(Path(folder) / "layout.csl", arch)
 
 
 def gpt_program(

@@ -12,7 +12,7 @@ from cstool.csl.fabric.program import FabricProgram
 from cstool.csl.fabric.simulation import Simulation
 from cstool.csl.language.compile import compile_csl
 from cstool.csl.models.emit import write_folder
-from cstool.csl.models.gpt_program import GptProgram
+from cstool.csl.models.host import Fabric
 from cstool.csl.models.network import Network
 
 Array = np.ndarray[Any, Any]
@@ -29,15 +29,8 @@ def compile_network(network: Network) -> FabricProgram:
         return compile_csl(Path(folder) / "layout.csl", "wse3")
 
 
-def compile_gpt(program: GptProgram, arch: str = "wse3") -> FabricProgram:
-    """Return the compiled program of a GPT, for "wse2" or "wse3"."""
-    with TemporaryDirectory(prefix="cstool_csl_") as folder:
-        program.write(Path(folder))
-        return compile_csl(Path(folder) / "layout.csl", arch)
-
-
 @dataclass
-class SimulatedFabric:
+class SimulatedFabric(Fabric):
     """A compiled program that runs; see `host.Fabric`.
 
     Args:

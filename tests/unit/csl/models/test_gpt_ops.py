@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cstool.csl.models.gpt_host import GptOnFabric
 from cstool.csl.models.gpt_program import Grid, gpt_program
-from cstool.csl.models.simulated import SimulatedFabric, compile_gpt
+from cstool.csl.models.simulated import SimulatedFabric
 from cstool.model.ir import Op, OpKind
 from tests.examples import examples
 from tests.unit.csl.models.host_walk import HostOp
@@ -64,7 +64,7 @@ def check(kind: OpKind, grid: Grid, features: int, outputs: int, arch: str = "ws
     token_weights = rng.integers(0, 3, grid.tokens).astype(np.float32)
     token_weights[0] = 1.0
     program = gpt_program([op], dict.fromkeys(names, features), shapes, grid)
-    gpt = GptOnFabric(SimulatedFabric(compile_gpt(program, arch)), program.host)
+    gpt = GptOnFabric(SimulatedFabric(program.compiled(arch)), program.host)
     for name, array in zip(names, inputs, strict=True):
         gpt.put_tokens(name, array)
     if kind is OpKind.SOFTMAX_LOSS:
