@@ -12,7 +12,7 @@ from cstool.csl.models.gpt_host import GptOnFabric, Result
 from cstool.csl.models.gpt_program import Grid, array_name, gpt_program
 from cstool.csl.models.simulated import SimulatedFabric
 from cstool.foundation.errors import CompileError
-from cstool.model.graphs import graph_of
+from cstool.model.graphs import build_graph
 from cstool.model.ir import Graph, Op, OpKind
 from cstool.model.params import load_params
 from tests.reference.models import slope
@@ -35,7 +35,7 @@ SIZES = {
 
 def graph(**changes: Any) -> Graph:
     overrides = [f"{MODEL}{key}={value}" for key, value in {**SIZES, **changes}.items()]
-    return graph_of(load_params("params/gpt_tiny.yaml", overrides=overrides))
+    return build_graph(load_params("params/gpt_tiny.yaml", overrides=overrides).model, TOKENS)
 
 
 def ops_of(found: Graph) -> list[Op]:
