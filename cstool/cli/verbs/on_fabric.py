@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from cstool.csl.models.emit import write_folder
-from cstool.csl.models.gpt_program import Grid, GptProgram, gpt_program
+from cstool.csl.models.gpt_program import GptProgram, Grid, gpt_program
 from cstool.csl.models.network import Linear, Network
 from cstool.foundation.errors import CompileError
 from cstool.foundation.words import counted

@@ -26,7 +26,6 @@ from cstool.csl.language.format import formatted
 from cstool.csl.language.source import Source
 from cstool.csl.models.emit import commands_text, write_files
 from cstool.foundation.errors import CompileError
-from cstool.foundation.words import counted
 
 SOURCES = Path(__file__).parent
 """CSL and Python of all programs, and the texts that layout.csl and pe.csl are made of"""
@@ -226,9 +225,9 @@ class _Writer:
     def program(self, ops: Sequence[GraphOp], features: Mapping[str, int]) -> GptProgram:
         grid = self.grid
         if grid.tokens % grid.rows:
-            raise CompileError(f"tokens of a sample must be whole on each of {grid.rows} rows, got {grid.tokens}")
+            raise CompileError(f"tokens: must be as many on each of {grid.rows} rows of PEs, got {grid.tokens}")
         if grid.rows > MOST_ROWS:
-            raise CompileError(f"rows must be at most {MOST_ROWS}, got {grid.rows}")
+            raise CompileError(f"rows of PEs: must be at most {MOST_ROWS}, got {grid.rows}")
         for name, width in features.items():
             self.widths[array_name(name)] = self._share(name, width)
         steps = [self._forward(op) for op in ops]
@@ -242,7 +241,9 @@ class _Writer:
 
     def _share(self, name: str, width: int) -> int:
         if width % self.grid.columns:
-            raise CompileError(f"{name}: features must be whole on each of {self.grid.columns} columns, got {width}")
+            raise CompileError(
+                f"{name}: features must be as many on each of {self.grid.columns} columns of PEs, got {width}"
+            )
         return width // self.grid.columns
 
     # --- forward: an op's arrays, its weights, its call ---
@@ -257,11 +258,9 @@ class _Writer:
             "softmax_loss": self._loss,
         }
         if op.kind not in kinds:
-            raise CompileError(
-                f"{op.name}: {op.kind} has no program in CSL", f"these have one: {', '.join(sorted(kinds))}"
-            )
+            raise CompileError(f"{op.name}: must be one of {', '.join(sorted(kinds))} to become CSL, got {op.kind}")
         if op.attributes.get("dropout"):
-            raise CompileError(f"{op.name}: dropout has no program in CSL", "set its rate to 0.0")
+            raise CompileError(f"{op.name}: dropout must be 0.0 to become CSL, got {op.attributes['dropout']}")
         step = kinds[op.kind](op)
         epsilon = [repr(float(op.attributes["epsilon"]))] if op.kind == "layer_norm" else []
         self.bodies[f"forward_{step.name}"] = self._call("forward", step, [*step.arrays, step.output], *epsilon)
@@ -283,12 +282,12 @@ class _Writer:
         attributes = {key: op.attributes[key] for key in ("epsilon", "heads", "scale") if key in op.attributes}
         return Step(op.name, str(op.kind), name, arrays, output, op.weights, form, inputs, outputs, attributes, written)
 
-    def _must(self, op: GraphOp, holds: bool, rule: str, hint: str = "") -> None:
+    def _must(self, op: GraphOp, holds: bool, rule: str, hint: str | None = None) -> None:
         if not holds:
             raise CompileError(f"{op.name}: {rule}", hint)
 
     def _layer_norm(self, op: GraphOp) -> Step:
-        self._must(op, len(op.weights) == 2, "a norm must have a bias")
+        self._must(op, len(op.weights) == 2, "must have a bias to become CSL, got none")
         name, width = array_name(op.name), self.widths[array_name(op.inputs[0])]
         self.more |= {f"{name}_normal": self.grid.own_tokens * width, f"{name}_inverse": self.grid.own_tokens}
         return self._step(op, 0, width, 1.0 / (width * self.grid.columns))
@@ -302,13 +301,13 @@ class _Writer:
         of, grid, width = op.attributes, self.grid, self.widths[array_name(op.inputs[0])]
         plain = {"kv_heads": of["heads"], "causal": True, "softcap": None, "window": None, "slopes": (), "sinks": 0}
         for key, value in plain.items():
-            self._must(op, of.get(key, value) == value, f"{key} must be {value}, got {of.get(key)}")
+            self._must(op, of.get(key, value) == value, f"{key} must be {value} to become CSL, got {of.get(key)}")
         head = width * grid.columns // of["heads"]
         self._must(
             op,
             width % head == 0 or head % width == 0,
-            f"a column must have whole heads, or a head whole columns, got {width} features of a column,"
-            f" {head} of a head",
+            f"a column of PEs must have whole heads, or a head whole columns, got {width} features of a column"
+            f" and {head} of a head",
         )
         name, scores = array_name(op.name), of["heads"] * grid.own_tokens * grid.tokens
         sizes = {"keys": width * grid.tokens, "values": width * grid.tokens, "p": scores}
@@ -319,20 +318,22 @@ class _Writer:
     def _activation(self, op: GraphOp) -> Step:
         function = op.attributes["function"]
         hint = "nonlinearity: gelu_new; <math> of CSL has tanh, but no error function"
-        self._must(op, function == "gelu_new", f"the activation must be gelu_new, got {function}", hint)
-        self._must(op, len(op.weights) == 1, "an activation must have a bias")
+        self._must(op, function == "gelu_new", f"function must be gelu_new to become CSL, got {function}", hint)
+        self._must(op, len(op.weights) == 1, "must have a bias to become CSL, got none")
         width = self.widths[array_name(op.inputs[0])]
         self.more[f"{array_name(op.name)}_u"] = self.grid.own_tokens * width
         return self._step(op, 0, width)
 
     def _residual(self, op: GraphOp) -> Step:
-        self._must(op, len(op.weights) == 1, "a residual sum must have a bias")
+        self._must(op, len(op.weights) == 1, "must have a bias to become CSL, got none")
         return self._step(op, 0, self.widths[array_name(op.inputs[0])])
 
     def _loss(self, op: GraphOp) -> Step:
         of, classes, tokens = op.attributes, self.shapes[op.weights[0]][0], self.grid.own_tokens
-        is_plain = of.get("logits_scale", 1.0) == 1.0 and not of.get("logits_softcap") and not of.get("label_smoothing")
-        self._must(op, is_plain, "a loss must have neither scale nor softcap nor smoothed labels")
+        plain = {"logits_scale": 1.0, "logits_softcap": None, "label_smoothing": 0.0}
+        for key, value in plain.items():
+            self._must(op, of.get(key, value) == value, f"{key} must be {value} to become CSL, got {of.get(key)}")
+        self._must(op, len(op.weights) == 1, "must have no bias to become CSL, got one")
         own = self._share(op.name, classes)
         self.more |= {"token_weights": tokens, "delta_logits": tokens * own}
         inputs = self.widths[array_name(op.inputs[0])]
@@ -390,10 +391,11 @@ class _Writer:
         total, most = 4 * sum(words.values()), SRAM_BYTES - CODE_BYTES
         if total > most:
             largest = sorted(words, key=lambda name: (-words[name], name))[:3]
+            widest = max(steps, key=lambda step: step.words).op
             raise CompileError(
-                f"arrays of a PE must take at most {most:,} bytes, got {total:,},"
-                f" of which {', '.join(f'{name} {4 * words[name]:,}' for name in largest)}",
-                f"{counted(self.grid.columns, 'column')} and {counted(self.grid.rows, 'row')}: more PEs have less each",
+                f"arrays of a PE: must take at most {most:,} bytes, got {total:,}, of which"
+                f" {', '.join(f'{name} {4 * words[name]:,}' for name in largest)}; the widest weights are of {widest}",
+                f"more than {self.grid.columns} x {self.grid.rows} PEs have less each",
             )
         return found
 
