@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from cstool.csl.models.emit import write_folder
-from cstool.csl.models.gpt_program import GptProgram, Grid, gpt_program
+from cstool.csl.models.gpt_program import HOST_KINDS, GptProgram, Grid, gpt_program
 from cstool.csl.models.network import Linear, Network
 from cstool.foundation.errors import CompileError
 from cstool.foundation.words import counted
@@ -75,7 +75,7 @@ def gpt_of(artifact: Artifact) -> GptProgram:
             f"{graph.name}: a batch must have one sample to become CSL, got {artifact.batch_size}",
             "--set trainer.fit.train_dataloader.batch_size=1",
         )
-    ops = [op for op in graph.ops if op.kind not in (OpKind.EMBEDDING, OpKind.POSITION_EMBEDDING)]
+    ops = [op for op in graph.ops if op.kind not in HOST_KINDS]
     first = graph.tensors[ops[0].inputs[0]]
     shapes = {name: weight.shape for name, weight in graph.weights.items()}
     grid = Grid(layout.columns, layout.rows, artifact.tokens)

@@ -29,6 +29,8 @@ from cstool.foundation.errors import CompileError
 
 SOURCES = Path(__file__).parent
 """CSL and Python of all programs, and the texts that layout.csl and pe.csl are made of"""
+HOST_KINDS = ("embedding", "position_embedding")
+"""of ops that the host does, before the first that the fabric does"""
 COPIED = ("gpt/grid.csl", "gpt/ops.csl", "gpt/reference.py", "gpt/run.py", "gpt_host.py", "host.py")
 """files that a folder has as they are"""
 MOST_ROWS = 127

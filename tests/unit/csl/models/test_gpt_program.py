@@ -11,7 +11,7 @@ import pytest
 from cstool.csl.fabric.program import FabricProgram
 from cstool.csl.models.gpt import reference
 from cstool.csl.models.gpt_host import GptOnFabric, Result
-from cstool.csl.models.gpt_program import Grid, array_name, gpt_program
+from cstool.csl.models.gpt_program import HOST_KINDS, Grid, array_name, gpt_program
 from cstool.csl.models.simulated import SimulatedFabric
 from cstool.foundation.errors import CompileError
 from cstool.model.graphs import build_graph
@@ -40,7 +40,7 @@ def graph(**changes: Any) -> Graph:
 
 
 def ops_of(found: Graph) -> list[Op]:
-    return [op for op in found.ops if op.kind not in (OpKind.EMBEDDING, OpKind.POSITION_EMBEDDING)]
+    return [op for op in found.ops if op.kind not in HOST_KINDS]
 
 
 def shapes_of(found: Graph) -> dict[str, tuple[int, ...]]:
