@@ -31,7 +31,17 @@ SOURCES = Path(__file__).parent
 """CSL and Python of all programs, and the texts that layout.csl and pe.csl are made of"""
 HOST_KINDS = ("embedding", "position_embedding")
 """of ops that the host does, before the first that the fabric does"""
-COPIED = ("gpt/grid.csl", "gpt/ops.csl", "gpt/reference.py", "gpt/run.py", "gpt_host.py", "host.py")
+WORK_ARRAYS = 3
+"""that functions of vectors need"""
+COPIED = (
+    "gpt/grid.csl",
+    "gpt/ops.csl",
+    "gpt/functions.csl",
+    "gpt/reference.py",
+    "gpt/run.py",
+    "gpt_host.py",
+    "host.py",
+)
 """files that a folder has as they are"""
 MOST_ROWS = 127
 """tokens of a PE are so many tokens apart, and the stride of a `mem1d_dsd` is an i8"""
@@ -389,7 +399,8 @@ class _Writer:
         found = {name: tokens * width for name, width in self.widths.items()}
         found |= {f"delta_{name}": words for name, words in found.items() if name not in losses}
         found |= self.more
-        words = found | self._scratch(steps)
+        scratch = self._scratch(steps)
+        words = found | scratch | {"work": WORK_ARRAYS * scratch["work"]}
         total, most = 4 * sum(words.values()), SRAM_BYTES - CODE_BYTES
         if total > most:
             largest = sorted(words, key=lambda name: (-words[name], name))[:3]
@@ -403,9 +414,9 @@ class _Writer:
 
     def _scratch(self, steps: Sequence[Step]) -> dict[str, int]:
         widest, tokens = max(step.outputs for step in steps), self.grid.own_tokens
-        widths = max(self.widths.values())
+        longest = max(self.grid.tokens, tokens * max(self.widths.values()), widest // self.grid.columns)
         stream = max(1, *(step.words for step in steps))
-        return {"stream": stream, "full": tokens * max(widest, 2), "products": max(widest, self.grid.tokens, widths)}
+        return {"stream": stream, "full": tokens * max(widest, 2), "work": longest}
 
     def _layout(self, arrays: Mapping[str, int]) -> str:
         names = [f'  @export_name("{name}", [*]f32, true);' for name in (*arrays, "stream")]
