@@ -294,7 +294,7 @@ def _layer_text(network: Network, memory: Memory, number: int) -> str:
         text += f"""\
 // Sums of weights that are not zero; the last one ends it.
 fn {name}_forward() void {{
-  products.expect(at({sums}), at({x}), false);
+  products.expect(at({sums}), at({x}));
   send_sparse();
 }}
 """
@@ -353,7 +353,7 @@ fn {name}_bias_gradient() void {{
         text += f"""
 // Deltas of own inputs, of weights that come again.
 fn {name}_delta() void {{
-  products.expect(at({sums}), at({memory.delta}), true);
+  products.expect(at({memory.delta}), at({sums}));
   send_sparse();
 }}
 """

@@ -193,14 +193,17 @@ class NetworkOnFabric:
         for first, rows in self._cuts(number):
             part = parts[:, first : first + rows]
             if self.layers[number]["is_sparse"]:
-                self._put_sparse(part, first)
+                self._put_sparse(part, first, phase)
                 self.fabric.call(f"{self._name(number)}_{phase}")
             else:
                 self.fabric.put("stream", part.reshape(1, self.columns, -1))
                 self.fabric.call(f"{self._name(number)}_{phase}", first, rows)
 
-    def _put_sparse(self, part: Array, first: int) -> None:
-        """Put weights that are not zero, row after row: `places` begins with their number, and ends with an end."""
+    def _put_sparse(self, part: Array, first: int, phase: str) -> None:
+        """Put weights that are not zero, row after row: `places` begins with their number, and ends with an end.
+
+        A place is two numbers of elements behind the first ones: of what is multiplied, and of the sum.
+        """
         kept = [np.nonzero(column) for column in part]
         most = max(len(outputs) for outputs, _ in kept)
         values = np.zeros((1, self.columns, max(1, most)), np.float32)
@@ -208,7 +211,9 @@ class NetworkOnFabric:
         for x, (outputs, inputs) in enumerate(kept):
             values[0, x, : len(outputs)] = part[x][outputs, inputs]
             places[0, x, 0] = len(outputs)
-            places[0, x, 1 : len(outputs) + 1] = inputs | (outputs + first) << 16
+            x_place, y_place = inputs * self.tokens, (outputs + first) * self.tokens
+            factor, into = (x_place, y_place) if phase == "forward" else (y_place, x_place)
+            places[0, x, 1 : len(outputs) + 1] = factor | into << 16
             places[0, x, len(outputs) + 1] = END
         self.fabric.put("stream", values)
         self.fabric.put("places", places)

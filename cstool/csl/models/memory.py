@@ -64,9 +64,11 @@ def plan_memory(network: Network) -> Memory:
     least = [_passing(network, number, 2) for number in range(len(network.layers))]
     room = room_bytes(network)
     free = room // FLOAT_BYTES - end
-    worst = max(range(len(least)), key=least.__getitem__)
-    if free < least[worst]:
-        raise _misfit(network, network.layers[worst], FLOAT_BYTES * (end + least[worst]))
+    if free < max(least):
+        # The layer that alone would need most: its sums of all outputs, or a row of its matrix.
+        alone = [size + network.columns * outputs * tokens for size, outputs in zip(least, width[1:], strict=True)]
+        worst = network.layers[alone.index(max(alone))]
+        raise _misfit(network, worst, FLOAT_BYTES * (end + max(least)))
     rows = tuple(_rows(network, number, free) for number in range(len(least)))
     most = [(width[number], count) for number, count in enumerate(rows)]
     turned = end + 1
