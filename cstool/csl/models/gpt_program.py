@@ -31,8 +31,8 @@ SOURCES = Path(__file__).parent
 """CSL and Python of all programs, and the texts that layout.csl and pe.csl are made of"""
 HOST_KINDS = ("embedding", "position_embedding")
 """of ops that the host does, before the first that the fabric does"""
-WORK_ARRAYS = 3
-"""that functions of vectors need"""
+WORK_ARRAYS = ("work_0", "work_1", "work_2")
+"""what functions of vectors work with"""
 COPIED = (
     "gpt/grid.csl",
     "gpt/ops.csl",
@@ -45,8 +45,8 @@ COPIED = (
 """files that a folder has as they are"""
 MOST_ROWS = 127
 """tokens of a PE are so many tokens apart, and the stride of a `mem1d_dsd` is an i8"""
-CODE_BYTES = 16 * 1024
-"""kept free for code, stack and descriptors (chosen: a block takes about 12 KiB)"""
+CODE_BYTES, STEP_BYTES = 8_192, 256
+"""kept free for code, its variables and descriptors, and more for each op; a test compiles blocks and looks"""
 _SHORTER = (
     ("transformer_decoder.", ""),
     ("_dense_layer", ""),
@@ -229,6 +229,8 @@ class _Writer:
     """elements of a token that a PE has, by array"""
     more: dict[str, int] = field(default_factory=dict)
     """arrays beside activations and their deltas, and their words"""
+    apart: set[str] = field(default_factory=lambda: {"stream", "work_1", "delta_p"})
+    """arrays that are read with others, and begin in other banks"""
     bodies: dict[str, str] = field(default_factory=dict)
     """calls in CSL, by function"""
     begun: set[str] = field(default_factory=set)
@@ -248,7 +250,7 @@ class _Writer:
         arrays = self._arrays(steps)
         shapes = {name: self.shapes[name] for op in ops for name in op.weights}
         return GptProgram(
-            grid, features[ops[0].inputs[0]], shapes, steps, self._layout(arrays), self._pe(steps, arrays)
+            grid, features[ops[0].inputs[0]], shapes, steps, self._layout(arrays), self._pe(arrays)
         )
 
     def _share(self, name: str, width: int) -> int:
@@ -324,6 +326,7 @@ class _Writer:
         name, scores = array_name(op.name), of["heads"] * grid.own_tokens * grid.tokens
         sizes = {"keys": width * grid.tokens, "values": width * grid.tokens, "p": scores}
         self.more |= {f"{name}_{part}": words for part, words in sizes.items()}
+        self.apart.add(f"{name}_p")
         self.more |= {f"delta_{part}": max(words, self.more.get(f"delta_{part}", 0)) for part, words in sizes.items()}
         return self._step(op, 0, width, of["heads"], head, float(of["scale"]))
 
@@ -361,7 +364,7 @@ class _Writer:
             "activation": (f"{step.name}_u",),
             "softmax_loss": ("labels", "token_weights", "delta_logits") if way == "forward" else ("delta_logits",),
         }
-        names = [f"&{name}" for name in (*arrays, *kept.get(step.kind, ()))]
+        names = [f"at_{name}" for name in (*arrays, *kept.get(step.kind, ()))]
         return f"ops.{function}_{way}({', '.join([*names, *step.sizes, *flags])});"
 
     def _backward(self, step: Step) -> None:
@@ -398,49 +401,58 @@ class _Writer:
         losses = {step.output for step in steps if step.kind == "softmax_loss"}
         found = {name: tokens * width for name, width in self.widths.items()}
         found |= {f"delta_{name}": words for name, words in found.items() if name not in losses}
-        found |= self.more
-        scratch = self._scratch(steps)
-        words = found | scratch | {"work": WORK_ARRAYS * scratch["work"]}
-        total, most = 4 * sum(words.values()), SRAM_BYTES - CODE_BYTES
+        found |= self.more | self._scratch(steps)
+        total, most = 4 * sum(found.values()), SRAM_BYTES - CODE_BYTES - STEP_BYTES * len(steps)
         if total > most:
-            largest = sorted(words, key=lambda name: (-words[name], name))[:3]
+            largest = sorted(found, key=lambda name: (-found[name], name))[:3]
             widest = max(steps, key=lambda step: step.words).op
             raise CompileError(
                 f"arrays of a PE: must take at most {most:,} bytes, got {total:,}, of which"
-                f" {', '.join(f'{name} {4 * words[name]:,}' for name in largest)}; the widest weights are of {widest}",
+                f" {', '.join(f'{name} {4 * found[name]:,}' for name in largest)}; the widest weights are of {widest}",
                 f"more than {self.grid.columns} x {self.grid.rows} PEs have less each",
             )
         return found
 
     def _scratch(self, steps: Sequence[Step]) -> dict[str, int]:
-        widest, tokens = max(step.outputs for step in steps), self.grid.own_tokens
-        longest = max(self.grid.tokens, tokens * max(self.widths.values()), widest // self.grid.columns)
+        """Arrays that hold nothing from op to op; the host names only `stream` of them."""
+        outputs, tokens = max(step.outputs for step in steps), self.grid.own_tokens
+        keys = [self.widths[step.output] * self.grid.tokens for step in steps if step.kind == "attention"]
+        work = max([tokens * max(self.widths.values()), outputs // self.grid.columns, *keys])
         stream = max(1, *(step.words for step in steps))
-        return {"stream": stream, "full": tokens * max(widest, 2), "work": longest}
+        return {"stream": stream, "full": tokens * max(outputs, 2), **dict.fromkeys(WORK_ARRAYS, work)}
 
     def _layout(self, arrays: Mapping[str, int]) -> str:
-        names = [f'  @export_name("{name}", [*]f32, true);' for name in (*arrays, "stream")]
+        names = [f'  @export_name("{name}", [*]f32, true);' for name in arrays]
         names += ['  @export_name("labels", [*]u32, true);']
         names += [f'  @export_name("{name}", fn()void);' for name in self.bodies]
         return _text("layout", columns=self.grid.columns, rows=self.grid.rows, names="\n".join(names))
 
-    def _pe(self, steps: Sequence[Step], arrays: Mapping[str, int]) -> str:
-        lines = [f"var {name} align(8) = @zeros([{words}]f32);" for name, words in arrays.items()]
+    def _pe(self, arrays: Mapping[str, int]) -> str:
+        lines = [line for name, words in arrays.items() for line in _array(name, words, name in self.apart)]
         functions = [
             f"fn {name}() void {{\n  {call}\n  memcpy.unblock_cmd_stream();\n}}\n" for name, call in self.bodies.items()
         ]
-        pointers = [f"const at_{name}: [*]f32 = &{name};" for name in arrays]
-        exports = [f'  @export_symbol(at_{name}, "{name}");' for name in (*arrays, "stream", "labels")]
+        exports = [f'  @export_symbol(at_{name}, "{name}");' for name in (*arrays, "labels")]
         exports += [f"  @export_symbol({name});" for name in self.bodies]
         return _text(
             "pe",
             rows=self.grid.rows,
             tokens=self.grid.own_tokens,
-            **self._scratch(steps),
-            arrays="\n".join(lines + pointers),
+            arrays="\n".join(lines),
             functions="\n".join(functions),
             exports="\n".join(exports),
         )
+
+
+def _array(name: str, words: int | str, is_apart: bool) -> list[str]:
+    """An array, and where it begins: at a multiple of 8 bytes, or 4 behind one.
+
+    Where an operation reads an array of each kind, its reads never meet in a bank.
+    """
+    if not is_apart:
+        return [f"var {name} align(8) = @zeros([{words}]f32);", f"const at_{name}: [*]f32 = &{name};"]
+    begin = f"const at_{name} = @ptrcast([*]f32, &{name}[1]);"
+    return [f"var {name} align(8) = @zeros([{words} + 1]f32);", begin]
 
 
 def _text(name: str, **parts: object) -> str:
