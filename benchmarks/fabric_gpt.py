@@ -103,13 +103,11 @@ def table() -> list[str]:
     ]
     for size in SIZES:
         found = list(rows(size))
-        total = Row(
-            "all",
-            *(
-                (sum(a), sum(b))
-                for a, b in (zip(*(row.forward for row in found)), zip(*(row.backward for row in found)))
-            ),
+        forward, backward = (
+            tuple(map(sum, zip(*each, strict=True)))
+            for each in zip(*((r.forward, r.backward) for r in found), strict=True)
         )
+        total = Row("all", forward, backward)
         for row in (*found, total):
             name = row.op.removeprefix("transformer_decoder.").removeprefix("layers.0.")
             cells = " | ".join(f"{a:,} / {b:,} | {a / b:.2f}" for a, b in (row.forward, row.backward))
