@@ -57,12 +57,17 @@ def test_twenty_steps_are_those_of_this_host(run, zeros):
 @pytest.mark.parametrize(
     ("flags", "sets", "said"),
     [
-        (["--mode", "infer"], {}, "--mode: must be train, eval, train_and_eval or eval_all with --executor fabric, got infer"),
+        (
+            ["--mode", "infer"],
+            {},
+            "--mode: must be train, eval, train_and_eval or eval_all with --executor fabric, got infer",
+        ),
         (["--trace", "t.json"], {}, "--trace: must be left out with --executor fabric, got t.json"),
         (
             ["--precision", "bfloat16"],
             {},
-            "TMP/digits.yaml: precision must be float32 with --executor fabric, got bfloat16\nhint: --precision float32",
+            "TMP/digits.yaml: precision must be float32 with --executor fabric, got bfloat16\n"
+            "hint: --precision float32",
         ),
         (["--num_csx", "2"], {}, "fc_mnist: must have one CSX to become CSL, got 2\nhint: a smaller batch_size may do"),
         (

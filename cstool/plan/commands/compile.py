@@ -143,13 +143,16 @@ def compile_(
 
             written = emit_csl(compiled.artifact, output or Path(f"{compiled.artifact.graph.name}_csl"))
         if as_json:
-            documents.append(artifact_document(compiled) | {"notes": compiled.notes})
+            more = {} if written is None else {"csl": written.partition(":")[0]}
+            documents.append(artifact_document(compiled) | {"notes": compiled.notes} | more)
             continue
         if len(trainers) > 1:
             print(f"{'' if number == 1 else chr(10)}Trainer {number} of {len(trainers)} (trainer.{number - 1})")
         print_artifact(compiled)
         if written is not None:
-            print_line(f"\nwritten {written}\n`cstool fabric run {written.partition(':')[0]} --arch wse3` runs it")
+            print()
+            print_line(f"written {written}")
+            print_line(f"`cstool fabric run {written.partition(':')[0]} --arch wse3` runs it")
     if as_json:
         print_json(documents[0] if len(trainers) == 1 else {"trainers": documents})
 
