@@ -95,24 +95,26 @@ def rows(size: str) -> Iterator[Row]:
         yield Row(op.name, (found[f"forward_{step.name}"], forward), (found[f"backward_{step.name}"], backward))
 
 
+def lines(size: str) -> list[str]:
+    """Rows of the table for a size, as markdown, and their sum."""
+    found = list(rows(size))
+    both = [[row.forward for row in found], [row.backward for row in found]]
+    forward, backward = ((sum(a for a, _ in each), sum(b for _, b in each)) for each in both)
+    written = []
+    for row in (*found, Row("all", forward, backward)):
+        name = row.op.removeprefix("transformer_decoder.").removeprefix("layers.0.")
+        cells = " | ".join(f"{a:,} / {b:,} | {a / b:.2f}" for a, b in (row.forward, row.backward))
+        written.append(f"| {size} | {name} | {cells} |")
+    return written
+
+
 def table() -> list[str]:
     """Rows of the table, as markdown."""
-    lines = [
+    return [
         "| block | op | forward, simulated / estimate | ratio | backward, simulated / estimate | ratio |",
         "|---|---|---:|---:|---:|---:|",
+        *(line for size in SIZES for line in lines(size)),
     ]
-    for size in SIZES:
-        found = list(rows(size))
-        forward, backward = (
-            tuple(map(sum, zip(*each, strict=True)))
-            for each in zip(*((r.forward, r.backward) for r in found), strict=True)
-        )
-        total = Row("all", forward, backward)
-        for row in (*found, total):
-            name = row.op.removeprefix("transformer_decoder.").removeprefix("layers.0.")
-            cells = " | ".join(f"{a:,} / {b:,} | {a / b:.2f}" for a, b in (row.forward, row.backward))
-            lines.append(f"| {size} | {name} | {cells} |")
-    return lines
 
 
 if __name__ == "__main__":
