@@ -4,10 +4,9 @@ import re
 
 import pytest
 
-from benchmarks.fabric_models import TABLES
 from benchmarks.fabric_gpt import lines
+from benchmarks.fabric_models import TABLES
 from tests.end_to_end.pages import consoles, page, typed
-
 
 LONG = {"gpt": pytest.mark.lab}
 

@@ -11,7 +11,7 @@ import pytest
 from cstool.csl.fabric.program import FabricProgram
 from cstool.csl.models.gpt import reference
 from cstool.csl.models.gpt_host import GptOnFabric, Result
-from cstool.csl.models.gpt_program import HOST_KINDS, Grid, array_name, gpt_program
+from cstool.csl.models.gpt_program import HOST_KINDS, GptProgram, Grid, array_name, gpt_program
 from cstool.csl.models.simulated import SimulatedFabric
 from cstool.foundation.errors import CompileError
 from cstool.model.graphs import build_graph
@@ -227,7 +227,22 @@ def test_a_rectangle_that_does_not_fit():
 def test_arrays_that_are_too_large_are_named():
     sizes = {"hidden_size": 64, "filter_size": 256}
     assert refusal(ops_of(graph(**sizes)), Grid(2, 2, 8), **sizes) == (
-        "arrays of a PE: must take at most 32,768 bytes, got 66,896, of which stream 32,768, full 4,096,"
+        "arrays of a PE: must take at most 37,376 bytes, got 72,016, of which stream 32,768, full 4,096,"
         f" delta_layers_0_ffn_0_activation 2,048; the widest weights are of {LAYER}.ffn.ffn.0.linear_layer\n"
         "hint: more than 2 x 2 PEs have less each"
     )
+
+
+@pytest.mark.takes("a block, compiled")
+def test_what_fits_is_compiled():
+    def program(filter_size: int) -> GptProgram | None:
+        found = graph(hidden_size=32, filter_size=filter_size)
+        ops = ops_of(found)
+        try:
+            return gpt_program(ops, {ops[0].inputs[0]: 32}, shapes_of(found), Grid(2, 1, TOKENS))
+        except CompileError:
+            return None
+
+    *_, largest = [found for found in map(program, range(32, 512, 8)) if found is not None]
+    assert program(512) is None
+    assert largest.compiled().width == 2  # more than 48 KiB would be an error of the compiler
