@@ -83,7 +83,7 @@ def gpt_of(artifact: Artifact) -> GptProgram:
 
 
 def emit_csl(artifact: Artifact, folder: Path) -> str:
-    """Write the program of an artifact into a folder; return what was written, in words.
+    """Write the program of an artifact into a folder; return a line about it.
 
     Raises:
         CompileError: there is no CSL for the model, or it does not fit; or the folder cannot be written

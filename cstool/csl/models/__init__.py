@@ -5,8 +5,8 @@ stay on a rectangle of PEs. Column x has features [x * i, (x + 1) * i) of every 
 columns); row y has tokens [y * t, (y + 1) * t). An activation of a PE is [i, t] float32, feature after feature, in its
 `arena`.
 
-- `network.py`: what is built, as plain data: the rectangle, tokens of a PE, layers. It knows of no other product.
-- `memory.py`: the arena of a PE: where each activation, sum and delta lies, and how many rows of a matrix pass at once;
+- `network.py`: a network as plain data: the rectangle, tokens of a PE, layers. It knows of no other product.
+- `memory.py`: the arena of a PE: places of activations, sums and deltas, and the rows of a matrix that pass at once;
   refuses a network that does not fit, by the op and the bytes.
 - `pieces/*.csl`: code that all programs share, copied as it is:
     - `row.csl`: transfers along a row: `sum`, `gather`; both leave the result on every PE of the row.
@@ -22,10 +22,10 @@ columns); row y has tokens [y * t, (y + 1) * t). An activation of a PE is [i, t]
   fabric` and the tests.
 
 How an op becomes CSL and calls. `emit.py` writes an exported function for each op and phase into `pe.csl`; its body
-calls a piece with places in the arena and sizes, all known when it is compiled. What passes the edge is cut: a function
-with weights or gradients takes (first, rows), the rows of the matrix that pass in this call; with sparse weights it
-takes nothing, as they come with their places, `places`, and an end. The host puts the weights
-of all columns into `stream` of row 0, calls the function, and takes gradients from `gradient` of the last row:
+calls a piece with places in the arena and sizes, all known when it is compiled. Weights and gradients are cut where
+they pass the edge: a function of them takes (first, rows), the rows of the matrix that pass in this call; with sparse
+weights it takes nothing, as they come with their places, `places`, and an end. The host puts the weights of all columns
+into `stream` of row 0, calls the function, and takes gradients from `gradient` of the last row:
 
     op          calls of the host, in order                                      result on the PEs
     linear      zero_sums(); N_forward(first, rows) ...; N_activation()          own features of the activation

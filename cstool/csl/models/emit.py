@@ -58,7 +58,7 @@ def write_files(folder: Path, texts: Mapping[str, str]) -> None:
 
 
 def plan_of(network: Network, memory: Memory) -> dict[str, Any]:
-    """Return what `host.py` knows of a network: the contents of `network.json`."""
+    """Return the contents of `network.json`, by which `host.py` knows a network."""
     return asdict(network) | {"rows_at_a_time": memory.rows}
 
 

@@ -52,7 +52,7 @@ class Fabric:
 
 
 class Result(NamedTuple):
-    """What a batch gave."""
+    """Losses of a batch."""
 
     losses: Array
     """[samples] float32, of each token, masked ones included [nats]"""
@@ -141,7 +141,7 @@ class NetworkOnFabric:
         return found.ravel()[: self.layers[number]["outputs"]]
 
     def delta(self, number: int, weight: Array) -> None:
-        """Stream the matrix again: the deltas of its inputs, which become those of the layer before."""
+        """Stream the matrix again: the deltas of its inputs, then deltas of the outputs of the layer before."""
         self.fabric.call("zero_deltas")
         self._stream(number, weight, "delta")
         self.fabric.call(f"{self._name(number)}_relu_delta")
@@ -202,7 +202,7 @@ class NetworkOnFabric:
     def _put_sparse(self, part: Array, first: int, phase: str) -> None:
         """Put weights that are not zero, row after row: `places` begins with their number, and ends with an end.
 
-        A place is two numbers of elements behind the first ones: of what is multiplied, and of the sum.
+        A place is two numbers of elements behind the first ones: of the factors, and of the sums.
         """
         kept = [np.nonzero(column) for column in part]
         most = max(len(outputs) for outputs, _ in kept)

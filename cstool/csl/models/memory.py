@@ -48,7 +48,7 @@ def plan_memory(network: Network) -> Memory:
     """Return the memory of a PE.
 
     Raises:
-        CompileError: naming the layer that does not fit, and by how much
+        CompileError: naming the layer that does not fit, and the bytes that are too many
     """
     tokens, width = network.tokens, network.width
     places, end = [], 0

@@ -39,8 +39,8 @@ def expected() -> tuple[float, float]:
     """The loss of the present weights in float64, and a bound on the error of float32.
 
     A sum of n products, rounded once for each term, is off by (n + columns) units at most of the sum of their sizes,
-    whatever their order; an error of the inputs goes on in proportion to the weights. The loss is off by twice the
-    largest error of a logit, and by a few roundings of its own.
+    whatever their order; an error of the inputs goes on in proportion to the weights. The loss is off by at most
+    twice the largest error of a logit, and a few roundings of its own.
     """
     value, error, unit = x.astype(float), np.zeros(x.shape), 2.0**-24
     for layer in layers:
