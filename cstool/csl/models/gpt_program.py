@@ -249,9 +249,7 @@ class _Writer:
             self._backward(step)
         arrays = self._arrays(steps)
         shapes = {name: self.shapes[name] for op in ops for name in op.weights}
-        return GptProgram(
-            grid, features[ops[0].inputs[0]], shapes, steps, self._layout(arrays), self._pe(arrays)
-        )
+        return GptProgram(grid, features[ops[0].inputs[0]], shapes, steps, self._layout(arrays), self._pe(arrays))
 
     def _share(self, name: str, width: int) -> int:
         if width % self.grid.columns:
