@@ -51,5 +51,5 @@ def test_it_writes_a_program(cstool):
     ],
 )
 def test_a_model_without_a_program(cstool, setting, message, hint):
-    assert cstool(*ASKED, "--set", setting) == error(message, hint)
+    assert cstool(*ASKED, "--set", setting).refusal == error(message, hint)
     assert not Path("gpt2_csl").exists()
