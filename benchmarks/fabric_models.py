@@ -6,7 +6,8 @@ Run from the project's folder::
     python -m benchmarks.fabric_models --only ops
 
 `ops`: a training step of a small fc_mnist, phase by phase, beside the compiler's estimate. `weights`: a product by the
-share of zeros of its weights. `activations`: a layer by the share of zeros of its activations. All cycles are simulated
+share of zeros of its weights. `activations`: a layer by the share of zeros of its activations. `gpt`: ops of a GPT
+beside estimates, see `fabric_gpt.py`. All cycles are simulated
 or modelled, measured on no wafer; they are the same on every host.
 """
 
@@ -18,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks import fabric_gpt
 from cstool.cli.verbs.on_fabric import network_of
 from cstool.csl.language.compile import compile_csl
 from cstool.csl.models.emit import plan_of
@@ -165,6 +167,7 @@ TABLES: Mapping[str, Callable[[], list[str]]] = {
     "ops": ops_table,
     "weights": weights_table,
     "activations": activations_table,
+    "gpt": fabric_gpt.table,
 }
 
 

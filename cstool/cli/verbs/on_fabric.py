@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from functools import partial
 from pathlib import Path
 
 from cstool.csl.models.emit import write_folder
+from cstool.csl.models.gpt_program import HOST_KINDS, GptProgram, Grid, gpt_program
 from cstool.csl.models.network import Linear, Network
 from cstool.foundation.errors import CompileError
 from cstool.foundation.words import counted
-from cstool.model.ir import Artifact, Graph, Op, OpKind, matrices_of, vectors_of
+from cstool.model.ir import Artifact, Graph, Layout, Op, OpKind, matrices_of, vectors_of
 
 CORNER = 8, 8
 """columns and rows of PEs, if nothing else is asked for"""
@@ -26,6 +28,19 @@ def network_of(artifact: Artifact, sparse: Collection[str] = ()) -> Network:
 
     Raises:
         CompileError: the model, or its layout, is none that there is CSL for
+    """
+    layout, name = layout_of(artifact), artifact.graph.name
+    layers = _layers(artifact.graph, frozenset(sparse))
+    # An odd number of tokens would have the reads of a vector meet in a bank.
+    tokens = layout.tokens_per_pe + layout.tokens_per_pe % 2
+    return Network(name, layout.columns, layout.rows, tokens, artifact.batch_size, tuple(layers))
+
+
+def layout_of(artifact: Artifact) -> Layout:
+    """Return the layout of an artifact on its rectangle.
+
+    Raises:
+        CompileError: there is none, or no program in CSL for it
     """
     plan, name = artifact.streaming, artifact.graph.name
     if plan is None:
@@ -45,10 +60,26 @@ def network_of(artifact: Artifact, sparse: Collection[str] = ()) -> Network:
             f"got {layout.columns} x {layout.rows}",
             "--pes 8,8 takes a corner of the wafer",
         )
-    layers = _layers(artifact.graph, frozenset(sparse))
-    # An odd number of tokens would have the reads of a vector meet in a bank.
-    tokens = layout.tokens_per_pe + layout.tokens_per_pe % 2
-    return Network(name, layout.columns, layout.rows, tokens, artifact.batch_size, tuple(layers))
+    return layout
+
+
+def gpt_of(artifact: Artifact) -> GptProgram:
+    """Return the program of a GPT on its rectangle: its ops behind the embeddings, on one sample.
+
+    Raises:
+        CompileError: the model, or its layout, is none that there is CSL for
+    """
+    layout, graph = layout_of(artifact), artifact.graph
+    if artifact.batch_size != 1:
+        raise CompileError(
+            f"{graph.name}: a batch must have one sample to become CSL, got {artifact.batch_size}",
+            "--set trainer.fit.train_dataloader.batch_size=1",
+        )
+    ops = [op for op in graph.ops if op.kind not in HOST_KINDS]
+    first = graph.tensors[ops[0].inputs[0]]
+    shapes = {name: weight.shape for name, weight in graph.weights.items()}
+    grid = Grid(layout.columns, layout.rows, artifact.tokens)
+    return gpt_program(ops, {first.name: first.shape[-1]}, shapes, grid)
 
 
 def emit_csl(artifact: Artifact, folder: Path) -> str:
@@ -57,15 +88,27 @@ def emit_csl(artifact: Artifact, folder: Path) -> str:
     Raises:
         CompileError: there is no CSL for the model, or it does not fit; or the folder cannot be written
     """
+    if any(op.kind is OpKind.ATTENTION for op in artifact.graph.ops):
+        program = gpt_of(artifact)
+        names = _written(program.write, folder)
+        grid, last = program.grid, program.steps[-1]
+        return (
+            f"{folder}: {counted(len(names), 'file')}, {grid.columns} x {grid.rows} PEs of wse3, "
+            f"{counted(grid.own_tokens, 'token')} and {last.inputs} features to each"
+        )
     network = network_of(artifact)
-    try:
-        names = write_folder(network, folder)
-    except OSError as error:
-        raise CompileError(f"{error.filename or folder}: cannot be written, got: {error.strerror}") from error
+    names = _written(partial(write_folder, network), folder)
     return (
         f"{folder}: {counted(len(names), 'file')}, {network.columns} x {network.rows} PEs of wse3, "
         f"{network.tokens} tokens and {', '.join(map(str, network.width))} features to each"
     )
+
+
+def _written(write: Callable[[Path], list[str]], folder: Path) -> list[str]:
+    try:
+        return write(folder)
+    except OSError as error:
+        raise CompileError(f"{error.filename or folder}: cannot be written, got: {error.strerror}") from error
 
 
 def _layers(graph: Graph, sparse: Collection[str]) -> list[Linear]:

@@ -35,4 +35,6 @@ into `stream` of row 0, calls the function, and takes gradients from `gradient` 
 
 N is the number of the layer. Every call ends on all PEs before the next begins, so `sim.log` has the cycles of each.
 A new kind of op brings a piece in CSL, a function of `emit.py` that calls it, and a method of the walk in `host.py`.
+
+A GPT lies otherwise, tokens dealt in turn, and its ops are launched whole: `gpt_program.py` says how.
 """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Mapping
 from dataclasses import asdict
 from importlib.resources import files
 from pathlib import Path
@@ -36,15 +37,24 @@ def write_folder(network: Network, folder: Path) -> list[str]:
         "host.py": (here / "host.py").read_text(),
         "run.py": (here / "pieces" / "run.py").read_text(),
         "network.json": json.dumps(plan_of(network, memory), indent=1) + "\n",
-        "commands_wse3.sh": commands_text(network),
+        "commands_wse3.sh": commands_text(network.columns, network.rows),
     }
+    write_files(folder, texts)
+    return [*texts]
+
+
+def write_files(folder: Path, texts: Mapping[str, str]) -> None:
+    """Write the files of a folder that runs by its commands_wse3.sh, and remove what an older program left.
+
+    Raises:
+        OSError: a file cannot be written
+    """
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():
-        (folder / name).write_text(text)
+        (folder / name).write_text(text, encoding="utf-8")
     for name in ("run.py", "commands_wse3.sh"):
         (folder / name).chmod(0o755)
     shutil.rmtree(folder / "out", ignore_errors=True)
-    return [*texts]
 
 
 def plan_of(network: Network, memory: Memory) -> dict[str, Any]:
@@ -52,9 +62,9 @@ def plan_of(network: Network, memory: Memory) -> dict[str, Any]:
     return asdict(network) | {"rows_at_a_time": memory.rows}
 
 
-def commands_text(network: Network) -> str:
-    """Return the script that compiles and runs the program."""
-    dims = f"{network.columns + WEST + EAST},{network.rows + NORTH + SOUTH}"
+def commands_text(columns: int, rows: int) -> str:
+    """Return the script that compiles and runs a program."""
+    dims = f"{columns + WEST + EAST},{rows + NORTH + SOUTH}"
     return (
         "#!/usr/bin/env bash\nset -e\n"
         f"cslc layout.csl --arch=wse3 --fabric-dims={dims} --fabric-offsets={WEST},{NORTH} -o out --memcpy "

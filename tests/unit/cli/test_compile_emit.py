@@ -94,7 +94,7 @@ def test_another_model_is_refused(cstool):
         "--pes",
         "32,32",
     )
-    assert cstool("compile", "--params", "gpt_tiny", *flags).refusal == error(
-        "gpt2: embedding_layer.word_embeddings must be linear to become CSL, got embedding",
-        "there is CSL for fc_mnist with relu and without dropout",
+    assert cstool("compile", "--params", "llama_tiny", *flags).refusal == error(
+        "transformer_decoder.layers.0.norm1: must be one of activation, attention, layer_norm, linear, residual,"
+        " softmax_loss to become CSL, got rms_norm"
     )
