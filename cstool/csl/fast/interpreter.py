@@ -32,7 +32,7 @@ from cstool.csl.fast.bits import (
     unsigned_remainder,
     unsigned_shift,
 )
-from cstool.csl.fast.cells import allocate, append, fail, inner, new_event
+from cstool.csl.fast.cells import allocate, append, fail, new_event
 from cstool.csl.fast.elements import CODE, SOURCES, find_index, plain_element, read_ahead, source, write_result
 from cstool.csl.fast.instructions import FUNCTIONS, HELD, ROW, TABLE_ROW, Op
 from cstool.csl.fast.issue import (
@@ -43,6 +43,7 @@ from cstool.csl.fast.issue import (
     note_sender,
     set_dest,
 )
+from cstool.csl.fast.kernels import inner
 from cstool.csl.fast.operands import (
     KEPT,
     NONE,

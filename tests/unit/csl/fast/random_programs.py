@@ -403,9 +403,8 @@ class Writer:
         found = []
         for file, letter in files:
             register = self.constant_of(f"Dsr(file={file!r}, number={r.randrange(3)})")
-            self.line(
-                f"pe.load_dsr({register}, {self.constant(self.memory(letter))}, {self.settings([])}, {r.random() < 0.6})"
-            )
+            operand = self.constant(self.memory(letter))
+            self.line(f"pe.load_dsr({register}, {operand}, {self.settings([])}, {r.random() < 0.6})")
             found.append(register)
         if name == "fmacs":
             found.append("0.5")
