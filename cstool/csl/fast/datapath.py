@@ -4,7 +4,7 @@ from cstool.csl.fast import control
 from cstool.csl.fast.cells import inner, schedule
 from cstool.csl.fast.elements import SOURCES
 from cstool.csl.fast.instructions import HELD
-from cstool.csl.fast.interpreter import ENDED, PAUSED, WAITS, element, run, start_function
+from cstool.csl.fast.interpreter import ENDED, PAUSED, WAITS, element, let_read_ahead, run, start_function, watch
 from cstool.csl.fast.operands import NONE, REGISTER, save
 from cstool.csl.fast.picker import (
     activate_at,
@@ -130,7 +130,9 @@ def _code(f, pe):  # type: ignore[no-untyped-def]
 @inner
 def run_on(f, pe):  # type: ignore[no-untyped-def]
     """Let the task run until it waits, or is done."""
+    count = watch(f, pe)
     status = _code(f, pe)
+    let_read_ahead(f, pe, count)
     if status == WAITS:
         do(f, pe, f[pe + P_MAIN_OPERATION])
     elif status == PAUSED:
