@@ -227,6 +227,8 @@ P_PLANNED = _p()
 P_DATAPATH_FREE = _p()
 P_MAIN_PRIORITY = _p()
 P_THREADS_COUNT = _p()
+P_PRIORITIES = _p()
+"""operations of microthreads of each priority, 16 bits each: 0 high, 1 medium, 2 low"""
 P_SYNCHRONOUS = _p()
 P_LAST_THREAD = _p()
 P_TURNING = _p()
