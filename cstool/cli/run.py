@@ -57,6 +57,11 @@ def run(
     with joined_ranks(flags.transport) as link:
         lanes = parse_lanes(flags.lanes)
         infers = flags.mode == "infer"
+        on_fabric = flags.executor == "fabric"
+        if on_fabric:
+            from cstool.cli.verbs.fabric_device import FabricDevice, check_run
+
+            check_run(flags.mode, link.ranks, flags.trace)
         if infers:
             asked.check_others(context)
         else:
@@ -75,7 +80,14 @@ def run(
             **{field.name: getattr(flags, field.name) for field in fields(RunRequest)} | {"lanes": lanes}
         )
         stream = sys.stderr if as_json else sys.stdout
-        results = run_all(trainers, request, lambda: screen_on(stream), command=same_command(context), link=link)
+        results = run_all(
+            trainers,
+            request,
+            lambda: screen_on(stream),
+            command=same_command(context),
+            link=link,
+            open_device=FabricDevice if on_fabric else None,
+        )
         if as_json:
             documents = [result.as_dict() for result in results]
             print_json(documents[0] if len(trainers) == 1 else {"trainers": documents})

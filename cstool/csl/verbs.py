@@ -10,7 +10,8 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Callable, Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -22,9 +23,11 @@ from cstool.csl.fabric.stats import FabricStats, read_stats
 from cstool.csl.fabric.time_model import SIMULATOR, TIME_MODELS
 from cstool.csl.fabric.trace import Place, read_trace
 from cstool.csl.sdk.artifact import read_program
+from cstool.csl.sdk.examples import CslExample, ExampleResult, copy_example, find_example, find_examples, read_result
 from cstool.csl.sdk.variables import (
     ENGINE_VARIABLE,
     ENGINES,
+    JOURNAL_VARIABLE,
     LIMIT_VARIABLE,
     MEMCPY,
     MEMCPY_VARIABLE,
@@ -32,7 +35,7 @@ from cstool.csl.sdk.variables import (
     TRACE_VARIABLE,
 )
 from cstool.foundation.atomic_file import write_replacing
-from cstool.foundation.errors import CstoolError
+from cstool.foundation.errors import CstoolError, TraceError
 from cstool.foundation.words import check_choice
 
 if TYPE_CHECKING:
@@ -60,6 +63,25 @@ class FabricRun:
     script: Path
     code: int
     stats: FabricStats | None
+
+
+@dataclass(frozen=True)
+class ExampleRun:
+    """A run of a program under examples/csl.
+
+    Args:
+        example: the program
+        folder: the folder it was copied to and ran in
+        run: the run
+        result: arrays and cycles that its script wrote; None if it wrote none
+        picture: path of the picture; None if there is nothing to draw
+    """
+
+    example: CslExample
+    folder: Path
+    run: FabricRun
+    result: ExampleResult | None
+    picture: Path | None
 
 
 class ColorUse(NamedTuple):
@@ -101,6 +123,20 @@ class BuiltinCoverage(NamedTuple):
     meaning: str
 
 
+class PageFacts(NamedTuple):
+    """A page that was written.
+
+    Args:
+        path: its file
+        size: bytes
+        every: cycles from sample to sample
+    """
+
+    path: Path
+    size: int
+    every: int
+
+
 _WHERE = {"value": "anywhere", "comptime": "comptime block", "layout": "layout block", "run": "functions"}
 
 
@@ -140,6 +176,7 @@ def run_directory(
     time: str = SIMULATOR.name,
     engine: str = ENGINES[0],
     show: Callable[[str], None] = print,
+    journal: Path | None = None,
 ) -> FabricRun:
     """Run the command script of a directory as it is, with the cslc and the cs_python of this installation.
 
@@ -154,6 +191,7 @@ def run_directory(
         time: the model of time, "simulator" or "busy_wafer" (`fabric.time_model`)
         engine: "fast"; "reference": one PE at a time, in Python. Values and cycles are the same; a trace takes that one
         show: takes the output of the script, line by line
+        journal: a directory for the requests of the host script (`sdk.journal`)
 
     Raises:
         CstoolError: there is no such script, or another argument is invalid
@@ -183,11 +221,121 @@ def run_directory(
             MEMCPY_VARIABLE: memcpy,
             TIME_VARIABLE: time,
             ENGINE_VARIABLE: engine,
+            JOURNAL_VARIABLE: journal,
         }
     )
     before = _written(folder / STATS)
     code = _run(["bash", name], folder, environment, show)
     return FabricRun(folder / name, code, load_stats(folder) if _written(folder / STATS) != before else None)
+
+
+def debug_directory(
+    directory: str | Path,
+    arch: str = "wse2",
+    *,
+    script: str | Path | None = None,
+    copy: str | Path | None = None,
+    max_cycles: int | None = None,
+    memcpy: str = "direct",
+    time: str = SIMULATOR.name,
+    simulation: int | None = None,
+    commands: Iterable[str] | None = None,
+    show: Callable[[str], None] = print,
+) -> None:
+    """Run the command script of a directory, then debug a simulation of it: `run_directory` has most arguments.
+
+    Args:
+        simulation: number of the simulation, from 1, if the script runs several; None: the last one
+        commands: commands of the debugger, a line each; None: they are typed at the terminal
+        show: takes lines of output
+
+    Raises:
+        CstoolError: no simulation began, there is none of that number, or one of `commands` is invalid
+        ScriptError: the script failed before a simulation began
+    """
+    from cstool.csl.debugger.terminal import debug_recorded
+    from cstool.csl.sdk.journal import simulations
+
+    with tempfile.TemporaryDirectory(prefix="cstool-debug-") as kept:
+        journal = Path(kept)
+        if commands is None:
+            show("the script runs first; Ctrl-C ends it, and what it has done by then is debugged")
+        code: int | None = None
+        try:
+            code = run_directory(
+                directory,
+                arch,
+                script=script,
+                copy=copy,
+                max_cycles=max_cycles,
+                memcpy=memcpy,
+                time=time,
+                show=show,
+                journal=journal,
+            ).code
+        except KeyboardInterrupt:
+            show("")
+        found = simulations(journal)
+        if not found and code:
+            raise ScriptError(
+                f"{directory}: a simulation must begin, the script ended with {code} before one",
+                "see what it said above",
+            )
+        if not found:
+            raise CstoolError(f"{directory}: a simulation must begin, the script has begun none")
+        if simulation is not None and not 1 <= simulation <= len(found):
+            raise CstoolError(f"--simulation: must be 1 to {len(found)}, which the script has run, got {simulation}")
+        number = simulation or len(found)
+        ended = "was stopped" if code is None else f"ended with exit code {code}"
+        of_all = "its simulation" if len(found) == 1 else f"simulation {number} of {len(found)}"
+        show(f"the script {ended}; {of_all} is repeated here, moment by moment")
+        done, failed = debug_recorded(found[number - 1], commands, show)
+    if failed and commands is not None:
+        raise CstoolError(f"debugger: each of its commands must be valid, {failed} of {done} were not")
+
+
+def list_examples() -> list[CslExample]:
+    """Return the programs under examples/csl by name.
+
+    Raises:
+        CstoolError: there is no checkout with them
+    """
+    return find_examples()
+
+
+def run_example(
+    name: str, target: str | Path, arch: str = "wse2", *, show: Callable[[str], None] = print
+) -> ExampleRun:
+    """Copy a program of examples/csl to a new folder, run it, and draw its result.
+
+    Args:
+        name: its name
+        target: a new folder; the program comes into a folder of its name in it, beside what it shares with others
+        arch: "wse2" or "wse3"
+        show: takes the output of its script, line by line
+
+    Raises:
+        CstoolError: there is no such program, or the folder is not new
+    """
+    check_choice("arch", arch, [*ARCHS])
+    example = find_example(name)
+    folder = copy_example(example, Path(target))
+    run = run_directory(folder, arch, show=show)
+    result = read_result(folder)
+    picture = None
+    if result is not None and result.picture is not None and run.stats is not None:
+        picture = Path(target) / f"{name}.png"
+        _draw_result(example, result, run.stats, picture)
+    return ExampleRun(example, folder, run, result, picture)
+
+
+def _draw_result(example: CslExample, result: ExampleResult, stats: FabricStats, path: Path) -> None:
+    from cstool.csl.pictures.result import result_page
+
+    values = result.picture
+    assert values is not None
+    said = f"{example.summary}: {stats.width} x {stats.height} PEs of {stats.arch}, simulated."
+    _write(lambda: result_page(values, example.name, said, result.of), path, "light")
 
 
 def load_stats(path: str | Path) -> FabricStats:
@@ -342,6 +490,49 @@ class TraceQuestions:
             within = f"PE 0.0 to PE {trace.width - 1}.{trace.height - 1}"
             raise CstoolError(f"{self.path}: must be asked for a PE within {within}, got {place}")
         return place.y * trace.width + place.x
+
+
+def write_page(trace: str | Path, path: str | Path, every: int | None = None) -> PageFacts:
+    """Write a recorded run as one HTML file, which needs no network.
+
+    Args:
+        trace: path of the trace
+        path: of the page, .html
+        every: cycles from sample to sample; None: as many as keep the page small, 1 for most runs
+
+    Raises:
+        TraceError: there is no trace, or it has no events
+        CstoolError: the page is too large, or cannot be written
+    """
+    from cstool.csl.page.page import LARGEST, MOST_CYCLES, fitting_sampling, page_of
+
+    if every is not None and every < 1:
+        raise CstoolError(f"every: must be at least 1, got {every}")
+    found, target = Path(trace), Path(path)
+    if found.is_dir() or not found.exists():
+        what = "it is a directory" if found.is_dir() else "there is none"
+        raise TraceError(
+            f"{trace}: must be a recorded trace, {what}", "`cstool fabric run DIR --trace FILE` records one"
+        )
+    run = read_trace(found)
+    if not run.end:
+        hint = "a trace has events from the first launch, or the first wavelet, on"
+        raise TraceError(f"{trace}: must have events, has none", hint)
+    if run.last > MOST_CYCLES:
+        raise TraceError(f"{trace}: must have at most 2^50 cycles for a page, has {run.last:,}")
+    chosen = fitting_sampling(run) if every is None else every
+    content = page_of(run, short_path(found), chosen).encode()
+    if len(content) > LARGEST:
+        size = f"{run.width:,} x {run.height:,} PEs and {run.end:,} cycles"
+        raise CstoolError(
+            f"{path}: a page must have at most {LARGEST:,} bytes, that of {size} has {len(content):,}",
+            f"--every {2 * chosen * len(content) // LARGEST} samples it more, or run it with fewer PEs",
+        )
+    try:
+        write_replacing(target, content)
+    except OSError as error:
+        raise CstoolError(f"{path}: cannot be written: {error.strerror or error}") from error
+    return PageFacts(target, len(content), chosen)
 
 
 def short_path(path: str | Path) -> str:

@@ -58,6 +58,44 @@ class Wafer:
             words = words.astype(np.uint16).view(dtype)
         return words.reshape(size)
 
+    def cycles(self) -> int:
+        """The cycles between start and stop of `columns/clock.csl`, on the PE with the most; simulated."""
+        size = (self.params.get("height", 1), self.params.get("width", 1), 6)
+        words = self.get("stamps", size, np.uint16).astype(np.int64) << np.array([0, 16, 32] * 2)
+        return int((words[:, :, 3:].sum(2) - words[:, :, :3].sum(2)).max())
+
     def call(self, function: str, *arguments: np.generic) -> None:
         """Start a function on all PEs, and wait until each has unblocked its command stream."""
         self._runner.launch(function, *arguments, nonblock=False)
+
+
+def check(
+    found: np.ndarray,
+    expected: np.ndarray,
+    tolerance: float = 0.0,
+    *,
+    picture: np.ndarray | None = None,
+    of: str = "",
+    cycles: float = 0.0,
+    per: str = "",
+) -> None:
+    """Compare a result with that of a twin; save both, and what is drawn, in `result.npz`; say SUCCESS.
+
+    Args:
+        found: the result of the fabric
+        expected: that of the twin, of the same shape
+        tolerance: the largest difference that is allowed
+        picture: one or two dimensions to draw: the first row is at the top
+        of: what the picture shows
+        cycles: simulated cycles that the program measured, of one `per`
+        per: such as "an iteration"
+    """
+    difference = np.abs(found.astype(np.float64) - expected.astype(np.float64)).max(initial=0)
+    assert found.shape == expected.shape, f"shapes {found.shape} and {expected.shape}"
+    assert difference <= tolerance, f"largest difference {difference:.3g}, {tolerance:.3g} is allowed"
+    drawn = np.zeros(0) if picture is None else picture
+    np.savez(
+        "result.npz",
+        found=found, expected=expected, tolerance=tolerance, picture=drawn, of=of, cycles=cycles, per=per,
+    )  # fmt: skip
+    print("SUCCESS")

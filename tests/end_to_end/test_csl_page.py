@@ -17,36 +17,15 @@ from cstool.csl.language.compile import LIBRARY
 from cstool.csl.sdk import simulator
 from cstool.csl.sdk.cs_python import SITE
 from cstool.csl.sdk.cslc import main as cslc
+from cstool.csl.sdk.examples import read_result
 from cstool.csl.verbs import language_builtins
 from tests.end_to_end.pages import PROJECT, consoles, page, typed
+from tests.end_to_end.tutorials import check_console, type_all
 
 PAGE = page("csl")
+PROGRAMS_PAGE = page("examples")
 EXAMPLES = PROJECT / "examples" / "csl"
 LEFT_BEHIND = shutil.ignore_patterns("out", "sim.log", "sim_stats.json", "__pycache__")
-
-
-def check_console(console: str, folder: Path) -> Path:
-    """Type the commands of a block, and compare what they print, cycles too; return the folder afterwards."""
-    for command, shown in re.findall(r"^\$ (.*)\n((?:[^$].*\n|\n)*)", console, re.MULTILINE):
-        if command.startswith("cd "):
-            folder = (folder / command.removeprefix("cd ")).resolve()
-        else:
-            assert typed(f"exec 2>&1; {command}", folder).stdout == shown, command
-    return folder
-
-
-def changed(text: str, fragment: str) -> str:
-    """A file in which a fragment, a function or lines `const NAME =`, takes the place of what is there."""
-    if fragment.startswith("fn "):
-        head = re.escape(fragment.partition("\n")[0])
-        new, count = re.subn(rf"^{head}\n.*?^\}}\n", lambda _: fragment, text, flags=re.DOTALL | re.MULTILINE)
-        assert count == 1
-        return new
-    for line in fragment.splitlines():
-        head = re.escape(line.partition("=")[0])
-        text, count = re.subn(rf"^{head}=.*$", lambda _, line=line: line, text, flags=re.MULTILINE)
-        assert count == 1, line
-    return text
 
 
 @pytest.mark.lab
@@ -61,28 +40,16 @@ def test_the_layout_in_python_goes_as_it_is_written(tmp_path):
     type_all(PAGE.partition("### A layout in Python\n")[2].partition("\n## ")[0], tmp_path, 2, 1)
 
 
-def type_all(text: str, folder: Path, *counts: int) -> Path:
-    """Write the files of a part of the page, and type its commands; `counts` counts both. Return the last folder."""
-    where, files, consoles = folder, 0, 0
-    for name, more, kind, body in re.findall(
-        r"(?:^`([\w/.]+)`(, changed)?:\n\n)?^```(\w+)\n(.*?)^```", text, re.DOTALL | re.MULTILINE
-    ):
-        if kind == "console":
-            where = check_console(body, where)
-            consoles += 1
-        else:
-            path = folder / name
-            path.parent.mkdir(exist_ok=True)
-            path.write_text(changed(path.read_text(), body) if more else body)
-            files += 1
-    assert (files, consoles) == counts
-    return where
-
-
 @pytest.mark.lab
 def test_its_first_command_prints_what_it_shows(tmp_path):
     shutil.copytree(EXAMPLES, tmp_path / "examples" / "csl", ignore=LEFT_BEHIND)
     check_console(consoles("csl")[0], tmp_path)
+
+
+@pytest.mark.takes("three processes and a picture")
+def test_the_page_of_programs_prints_what_it_shows(tmp_path):
+    check_console(consoles("examples")[0], tmp_path)
+    assert (tmp_path / "jacobi_7_run/jacobi_7.png").stat().st_size > 10_000
 
 
 @pytest.mark.lab
@@ -106,9 +73,9 @@ def test_the_commands_of_the_readme_print_what_it_shows(tmp_path):
 # Tables
 
 
-def rows(header: str) -> list[list[str]]:
+def rows(header: str, text: str = PAGE) -> list[list[str]]:
     """The cells of the table under a header line."""
-    lines = PAGE.partition(f"\n{header}\n")[2].partition("\n\n")[0].splitlines()[1:]
+    lines = text.partition(f"\n{header}\n")[2].partition("\n\n")[0].splitlines()[1:]
     return [[cell.strip() for cell in line[1:-1].split("|")] for line in lines]
 
 
@@ -214,19 +181,43 @@ def test_what_is_refused_is_refused_in_these_words(message):
 SIZES = {
     "allreduce_tree": ("levels:1,n:1", "levels:5,n:20"),
     "allreduce_two_phase": ("width:2,height:2,n:1", "width:7,height:5,n:40"),
+    "bicgstab_7": ("width:1,height:4,n:3,steps:2", "width:4,height:1,n:5,steps:3", "width:3,height:2,n:9,steps:4"),
     "bitonic_sort": ("levels:1,n:1", "levels:2,n:17"),
+    "cg_7": ("width:1,height:1,n:30,steps:3", "width:2,height:3,n:7,steps:4"),
+    "cholesky": ("P:1,nt:5", "P:2,nt:3", "P:9,nt:2"),
     "column_reduce": ("width:1,height:2,n:1", "width:3,height:9,n:50"),
+    "eam": (
+        "width:1,height:1,reach:1,steps:2",
+        "width:4,height:4,reach:3,steps:30",
+        "width:9,height:6,reach:3,steps:3",
+        "width:12,height:2,reach:5,steps:1",
+    ),
+    "fft_1d": ("n:4,width:1", "n:8,width:8", "n:32,width:2"),
+    "fft_2d": ("n:2,width:2", "n:16,width:16"),
+    "fft_3d": ("n:4,width:2,height:1", "n:8,width:8,height:8", "n:16,width:2,height:4"),
     "gemv_columns": ("width:2,M:1,N:2", "width:9,M:20,N:27"),
     "gemv_grid": ("width:2,height:2,M:2,N:2", "width:5,height:4,M:24,N:60"),
     "gemv_one_pe": ("M:1,N:1", "M:40,N:60"),
     "gemv_rows": ("width:1,M:1,N:1", "width:6,M:30,N:50"),
     "histogram": ("width:2,n:1,bins:1", "width:6,n:200,bins:70"),
+    "jacobi_7": ("width:3,height:2,n:4,steps:2", "width:1,height:5,n:9,steps:3"),
     "life": ("width:1,height:1,rows:3,columns:3,steps:2", "width:3,height:4,rows:9,columns:6,steps:5"),
+    "mandelbrot": ("width:1,height:1,rows:5,columns:3,limit:9", "width:3,height:2,rows:4,columns:9,limit:200"),
     "prefix_sum": ("width:1,n:1", "width:9,n:30"),
+    "rayleigh_benard": ("width:3,height:3,n:5,steps:4", "width:1,height:4,n:6,steps:3"),
     "row_reduce": ("width:2,height:1,n:1", "width:11,height:2,n:60"),
     "sparse_axpy": (
         "width:1,height:1,features:3,outputs:2,tokens:1,capacity:6",
         "width:4,height:3,features:24,outputs:10,tokens:20,capacity:60",
+    ),
+    "spmv": (
+        "width:1,height:1,n:30,capacity:200,kept:30",
+        "width:1,height:3,n:30,capacity:100,kept:30",
+        "width:5,height:2,n:40,capacity:90,kept:20",
+    ),
+    "spmv_hypersparse": (
+        "width:1,height:2,n:300,capacity:20,kept:20",
+        "width:7,height:3,n:2100,capacity:50,kept:30",
     ),
     "stencil": (
         "width:1,height:1,rows:1,columns:1,steps:1",
@@ -234,11 +225,20 @@ SIZES = {
         "width:4,height:2,rows:30,columns:2,steps:4",
     ),
     "summa": ("P:1,Mt:2,Kt:2,Nt:2", "P:5,Mt:3,Kt:6,Nt:2"),
+    "tlr_mvm": (
+        "width:1,height:1,rows:5,columns:3,capacity:3",
+        "width:5,height:2,rows:12,columns:20,capacity:12",
+        "width:2,height:3,rows:30,columns:20,capacity:20",
+    ),
+    "wave_25": ("width:2,height:1,n:2,steps:3", "width:5,height:3,n:6,steps:2"),
     "vector_add": ("width:1,n:1", "width:9,n:333"),
 }
 PROGRAMS = sorted(path.parent.name for path in EXAMPLES.glob("*/run.py"))
 OTHER = "cslc layout.csl --fabric-dims 60,60 --fabric-offsets 4,1 --memcpy --channels 1 -o other --arch {} --params {}"
-ALWAYS = ("bitonic_sort wse2 own", "life wse2 own", "sparse_axpy wse3 width:4")
+ALWAYS = (
+    *("bicgstab_7 wse2 width:1", "bitonic_sort wse2 own", "cholesky wse3 P:2", "fft_3d wse2 n:4", "life wse2 own"),
+    *("rayleigh_benard wse2 width:3", "sparse_axpy wse3 width:4", "spmv_hypersparse wse2 width:1"),
+)
 """what `make test` tries"""
 
 
@@ -272,3 +272,35 @@ def test_its_script_passes(program: str, arch: str, params: str, examples: Path)
     done = typed(f"./commands_{arch}.sh" if params == "own" else other, examples / program)
     assert done.code == 0, done.stdout + done.stderr
     assert done.stdout.endswith("SUCCESS\n")
+    check_cycles(program, params if arch == "wse2" else "", examples / program)
+
+
+MEASURED = {
+    name: (cycles, per)
+    for name, _, _, cycles, per, _ in rows(
+        "| program | PEs | points of a PE | simulated cycles | of | published |", PROGRAMS_PAGE
+    )
+}
+LARGER = rows("| program | params | simulated cycles |", PROGRAMS_PAGE)
+
+
+def check_cycles(program: str, params: str, folder: Path) -> None:
+    """Compare the cycles that a script measured with the table of the page, where it has them."""
+    if params == "own" and program in MEASURED:
+        result = read_result(folder)
+        assert result is not None
+        assert (f"{result.cycles:,.0f}", result.per) == MEASURED[program]
+
+
+@pytest.mark.lab
+@pytest.mark.parametrize(("program", "params", "cycles"), LARGER)
+def test_larger_programs_take_the_cycles_of_the_page(program: str, params: str, cycles: str, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(EXAMPLES, tmp_path / "csl", ignore=LEFT_BEHIND)) / program
+    assert typed(f"{OTHER.format('wse2', params)} && cs_python run.py --name other", folder).code == 0
+    result = read_result(folder)
+    assert result is not None
+    assert f"{result.cycles:,.0f}" == cycles
+
+
+def test_the_page_names_programs_that_there_are() -> None:
+    assert {*MEASURED} | {program for program, *_ in LARGER} <= set(PROGRAMS)

@@ -104,6 +104,7 @@ def prepared(tmp_path_factory) -> Path:
             assert run("compile", "--params", "params/gpt2_small.yaml", "--out", name) == 0
         write_fabric_program(folder / "gemv")
         assert run("fabric", "run", "gemv", "--trace", "gemv.trace") == 0
+        Path("commands.txt").write_text("continue\nwaits\n")
         shutil.copytree("gemv/out", "out")
         shutil.copy("gemv/sim_stats.json", "sim_stats.json")
     return folder
@@ -161,6 +162,8 @@ def test_an_example_works_as_it_is_written(prepared, tmp_path, monkeypatch, exam
     if example.startswith("cstool serve"):
         # It ends as soon as it can be reached.
         monkeypatch.setattr("cstool.serving.server.DrainingServer.run", lambda server, sockets: None)
+    if example == "cstool fabric debug gemv":
+        monkeypatch.setattr("sys.stdin", io.StringIO("help\n"))
     if example.startswith("cstool chat"):
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"def \n")))
         monkeypatch.setattr("cstool.serving.client.Client.models", lambda _: ["gpt"])

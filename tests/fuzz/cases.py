@@ -128,6 +128,7 @@ TABLE = """
 6 | fabric heat csl/out -o heat.svg | csl | | csl/out/sim_stats.json
 6 | fabric trace csl/out.npz --pe 1.0 | csl | --link --cycles --pe | csl/out.npz
 4 | fabric trace csl/out.npz --chrome out.json | csl | --cycles | csl/out.npz
+4 | fabric page csl/out.npz -o out.html | csl | --every | csl/out.npz
 10 | job list -a ROOT | root | --user --label --phase --limit | QUEUE
 4 | job list -a --json ROOT | root | | QUEUE root/*
 8 | job get jobs/A ROOT | root | | QUEUE root/jobs/*/*

@@ -20,7 +20,7 @@ from cstool.csl.fabric.stats import read_stats, stats_document
 from cstool.csl.fabric.trace import Recorder, read_trace
 from cstool.csl.fabric.trace_view import chrome_trace
 from cstool.csl.sdk.artifact import ProgramError, read_program, read_summary, write_program
-from cstool.csl.verbs import used_colors
+from cstool.csl.verbs import used_colors, write_page
 from cstool.foundation.errors import CstoolError
 from cstool.inference.commands.infer_flags import _of_object
 from cstool.training.data.hdf5_contexts import _features_of
@@ -111,6 +111,7 @@ def npz(**arrays: Any) -> bytes:
     return buffer.getvalue()
 
 
+@pytest.mark.takes("a page of each of the traces that can still be read")
 def test_a_trace(tmp_path):
     path = tmp_path / "a.trace"
     write_trace(path)
@@ -121,6 +122,7 @@ def test_a_trace(tmp_path):
     def ask(path: Path) -> None:
         trace = read_trace(path)
         chrome_trace(trace, "x", ())
+        write_page(path, tmp_path / "a.html", every=1)
 
     contents = [*spoilt(content, None, 3)]
     odd = (np.zeros(0), np.zeros((2, 2), np.int32), np.array(["a"]), np.array([-1, 2**40]), np.zeros(1, complex))

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from cstool.csl.commands import fabric_debug
 from cstool.foundation.errors import CstoolError
 from cstool.foundation.terminal.command import command, new_group
 from cstool.foundation.terminal.options import JsonOption, ThemeOption, argument, flag, option
@@ -13,6 +14,7 @@ from cstool.foundation.terminal.render import print_json, print_line
 
 fabric_app = new_group(
     "Run programs in CSL on the simulated fabric, draw their routes, and profile them.",
+    "cstool fabric examples",
     "cstool fabric run gemv",
     "cstool fabric routes gemv/out -o routes.svg",
     epilog="cslc and cs_python, which come with cstool, compile and run such programs as well. All cycles are "
@@ -86,6 +88,62 @@ def run(
         print_stats(done.stats, str(done.script))
     if done.code:
         raise ScriptError(f"{done.script}: must end with exit code 0, ended with {done.code}", "see what it said above")
+
+
+command(
+    fabric_app,
+    "debug",
+    "cstool fabric debug gemv",
+    "cstool fabric debug gemv --commands commands.txt",
+    short_help="Go through a program's simulation forward and back.",
+)(fabric_debug.debug)
+
+
+@command(
+    fabric_app,
+    "examples",
+    "cstool fabric examples",
+    "cstool fabric examples life -o life_run --arch wse3",
+    short_help="List programs in CSL that come with cstool, or run one.",
+)
+def examples(
+    name: Annotated[str | None, argument("[NAME]", "Program to run; without it, all are listed.")] = None,
+    output: Annotated[
+        Path | None, option("--output -o", "FOLDER", "New folder for the program and its picture; else NAME_run.")
+    ] = None,
+    arch: Annotated[Literal["wse2", "wse3"], option("--arch", "wse2|wse3", "Generation of the wafer.")] = "wse2",
+    as_json: JsonOption = False,
+) -> None:
+    """List the programs in CSL of cstool's checkout, or copy one to a new folder and run it.
+
+    A run is compared with a twin in NumPy or SciPy. Then come the largest difference, the simulated cycles, a published
+    figure of a real wafer if there is one, and a picture of the result.
+    """
+    from cstool.csl.commands import examples_report
+    from cstool.csl.verbs import ScriptError, list_examples, run_example
+
+    if name is None:
+        if output is not None:
+            raise CstoolError(
+                "--output: must come with NAME, which says what is run", "cstool fabric examples NAME -o FOLDER"
+            )
+        found = list_examples()
+        if as_json:
+            print_json({"examples": found})
+        else:
+            examples_report.print_examples(found)
+        return
+    stream = sys.stderr if as_json else sys.stdout
+    folder = Path(f"{name}_run") if output is None else output
+    done = run_example(name, folder, arch, show=lambda line: print(line, file=stream, flush=True))
+    if as_json:
+        print_json(examples_report.example_document(done))
+    else:
+        examples_report.print_example(done)
+    if done.run.code:
+        raise ScriptError(
+            f"{done.run.script}: must end with exit code 0, ended with {done.run.code}", "see what it said above"
+        )
 
 
 @command(
@@ -222,6 +280,39 @@ def trace_(
         fabric_report.print_trace(asked.facts())
         if chrome is not None:
             print_line(f"written for Perfetto: {chrome}")
+
+
+@command(
+    fabric_app,
+    "page",
+    "cstool fabric page gemv.trace -o gemv.html",
+    "cstool fabric page gemv.trace -o gemv.html --every 10",
+    short_help="Write a recorded run as a page for a browser.",
+)
+def page(
+    file: Annotated[Path, argument("FILE", "Trace that `cstool fabric run --trace` recorded.")],
+    output: Annotated[Path, option("--output -o", "FILE", "Write the page to this file, .html.")],
+    every: Annotated[
+        int | None,
+        option("--every", "N", "Show every Nth cycle; otherwise all of them, and fewer of a large run.", min=1),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write a recorded run as one HTML file: a debugger for the browser that needs no network.
+
+    It has the fabric at every cycle, with routes, load and waits; of each PE its tasks, operations, queues, variables
+    and the lines of its source with their cycles; and the host's commands.
+    """
+    from cstool.csl.verbs import write_page
+
+    if output.suffix.lower() not in (".html", ".htm"):
+        raise CstoolError(f"--output: must end in .html, got {output}")
+    done = write_page(file, output, every)
+    if as_json:
+        print_json({"page": str(done.path), "bytes": done.size, "every": done.every})
+    else:
+        shown = "every cycle" if done.every == 1 else f"one of {done.every:,} cycles"
+        print_line(f"written for a browser: {done.path}, {done.size:,} bytes, {shown}")
 
 
 @command(fabric_app, "builtins", "cstool fabric builtins", "cstool fabric builtins --markdown > builtins.md")

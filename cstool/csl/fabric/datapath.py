@@ -95,7 +95,7 @@ class Datapath:
             self.threads.append(thread)
             self._set_priorities()
         if pe.trace is not None:
-            pe.trace(time, pe.index, "op", thread.label, thread.name)
+            pe.trace(time, pe.index, "op", thread.label, thread.name, pe.place_of(thread))
         self.tick_at(thread.ready)
 
     def finish(self, thread: Thread, time: int) -> None:

@@ -25,6 +25,10 @@ class DsrFile:
         self._pe = pe
         self._registers: dict[Dsr, tuple[Operand, Settings, bool]] = {}
 
+    def loaded(self) -> dict[Dsr, Operand]:
+        """The operands in all registers that have one."""
+        return {register: held[0] for register, held in self._registers.items()}
+
     def load(self, register: Dsr, operand: Operand, settings: Settings, save_address: bool) -> None:
         """`@load_to_dsr`. With `save_address` an operation leaves the register behind its last element."""
         self._registers[register] = (self.held_by(operand), settings, save_address)

@@ -259,6 +259,12 @@ class Host:
         ]
         return _first(blocked) + _first(unread)
 
+    # --- looked at ---
+
+    def under_way(self) -> list[str]:
+        """The commands that are not done, in words."""
+        return [command.text for command in self._open if not command.done]
+
     # --- inside ---
 
     def _stands_still(self) -> bool:
@@ -362,11 +368,10 @@ class Host:
             text += f", {command.wavelets - command.left} of {counted(command.wavelets, 'wavelet')} passed"
         simulation = self._simulation
         waits = [*simulation.network.waiting(), *(wait for each in simulation.pes for wait in each.waiting())]
-        host = [other.text for other in self._open if not other.done]
         return SimulationError(
             f"the fabric stands still, and the host's command is not done: {text}",
             hint,
-            deadlock_report(self._program, self._events.now, waits, simulation.network.config, host),
+            deadlock_report(self._program, self._events.now, waits, simulation.network.config, self.under_way()),
         )
 
     def _never_ran(self, pe: int) -> str:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from cstool.csl.fabric.dsd import Settings
 from cstool.csl.fabric.errors import SimulationError, no_local_task, outside_sram
 from cstool.csl.fabric.interface import Wait
+from cstool.csl.fabric.lines import Lines
 from cstool.csl.fabric.microthread import Thread
 from cstool.csl.fabric.program import Symbol, Task
 from cstool.csl.fabric.scalar import finished
@@ -40,6 +41,7 @@ class MainThread:
         picker: activated and blocked tasks
         running: the running task
         latest: the task that began last
+        functions: functions of the compiled code for this PE, by name; None: none has run yet
         lost: cycles that microthreads took from the task, not yet added to its duration
         busy: cycles of ended tasks
         tasks_run: tasks begun
@@ -61,10 +63,12 @@ class MainThread:
         self.lost = 0
         self.busy = self.tasks_run = 0
         self._free = 0  # no task runs from here on
-        self._functions: dict[str, Callable[..., Any]] | None = None
+        self.functions: dict[str, Callable[..., Any]] | None = None
         self._generator: Any = None
         self._held: tuple[Callable[..., None], tuple[Any, ...]] | None = None
         self._pick_at = -1  # when the task picker picks next; -1: not at all
+        on_line = pe.simulation.on_line
+        self._lines = None if on_line is None else Lines(pe, on_line)
 
     @property
     def busy_so_far(self) -> int:
@@ -200,9 +204,9 @@ class MainThread:
 
     def _function(self, name: str) -> Callable[..., Any]:
         """A function of the compiled code; the code is instantiated for this PE when the first one runs."""
-        if self._functions is None:
-            self._functions = self._pe.simulation.code(self._pe.program)(self._pe)
-        return self._functions[name]
+        if self.functions is None:
+            self.functions = self._pe.simulation.code(self._pe.program)(self._pe)
+        return self.functions[name]
 
     def _call_handlers(self) -> Wait:
         """The teardown task of a program with handlers: it calls those of colors in teardown and of flushed queues."""
@@ -225,6 +229,8 @@ class MainThread:
     def _at_once(self, code: Callable[[], Any]) -> Any:
         """Run code now; operations in progress read memory as it was before, for as long as the code takes."""
         pe = self._pe
+        if self._lines is not None:
+            code = self._lines.followed(code)
         senders = [thread for thread in pe.datapath.threads if thread.sends_memory]
         if not senders:
             return code()

@@ -41,6 +41,8 @@ RAMP_CYCLES = 2
 
 OnHop = Callable[[int, int, int, Wavelet], None]
 """`on_hop(time, pe_index, port, wavelet)`: it leaves router `pe_index` by `port` (`arch.RAMP`: to its CE)."""
+OnTurn = Callable[[int, Flow], None]
+"""`on_turn(time, flow)`: a color at a router has another route from cycle `time` on."""
 
 _by_order = attrgetter("order")
 
@@ -69,15 +71,22 @@ class Network:
         events: the events of the simulation
         pes: by index; may be filled after this, and must be before the first event
         on_hop: called for each wavelet that leaves a router; None costs nothing
+        on_turn: called for each change of a switch position or a config; likewise
     """
 
     def __init__(
-        self, program: FabricProgram, events: Events, pes: Sequence[Endpoint], on_hop: OnHop | None = None
+        self,
+        program: FabricProgram,
+        events: Events,
+        pes: Sequence[Endpoint],
+        on_hop: OnHop | None = None,
+        on_turn: OnTurn | None = None,
     ) -> None:
         self._program = program
         self._events = events
         self._pes = pes
         self._on_hop = on_hop
+        self._on_turn = on_turn
         self._wiring = Wiring(program, pes)
         self._cycles: dict[int, _Cycle] = {}
 
@@ -233,6 +242,8 @@ class Network:
         awake = cycle.awake
         for flow, config in cycle.changes:
             flow.change(config)
+            if self._on_turn:
+                self._on_turn(now, flow)
             _wake(flow.router, now, awake)
         for buffer, wavelet in cycle.arrivals:
             queue = buffer.queue
@@ -371,7 +382,10 @@ class Network:
         if not wavelet.control:
             return wavelet
         command, payload = flow.command(wavelet.data)
+        before = flow.position, flow.teardown
         flow.execute(command)
+        if self._on_turn and before != (flow.position, flow.teardown):
+            self._on_turn(self._events.now + 1, flow)
         if command == control.TEARDOWN:
             self._cycle(self._events.now + RAMP_CYCLES).teardowns.append(flow)
         return wavelet._replace(data=payload)

@@ -19,6 +19,7 @@ from cstool.csl.fabric.dsd import Mem1d, Mem4d
 from cstool.csl.fabric.dsr_file import DsrFile
 from cstool.csl.fabric.errors import Said, SimulationError, at_task, operand_outside
 from cstool.csl.fabric.issue import Issue
+from cstool.csl.fabric.lines import place_on
 from cstool.csl.fabric.main_thread import MainThread
 from cstool.csl.fabric.memory import Memory, bounds
 from cstool.csl.fabric.microthread import Thread
@@ -113,6 +114,10 @@ class ProcessingElement:
         """Waits of the threads and tasks of this PE; none if it has nothing to do."""
         return waits_of(self)
 
+    def place_of(self, thread: Thread) -> str:
+        """Place of an operation in the source: its own, else that of its task; "" if unknown."""
+        return place_of(self, thread)
+
     # --- the clock ---
 
     def settle(self) -> int:
@@ -126,6 +131,11 @@ class ProcessingElement:
                 self._beside = beside - hidden
             self.cycles = self._settled = self._settled + (code if self._even else self._paced(code))
         return self.base + self.cycles
+
+    def clock(self) -> int:
+        """What `settle` would return. Nothing changes, so a look at the clock does not move it."""
+        code = max(0, self.cycles - self._settled - self._beside)
+        return self.base + self._settled + (code if self._even else (self._owed + code * self._pace) // self._over)
 
     def operate(self, start: int, elements: int) -> None:
         """Spend the cycles of an operation on memory; code behind it goes on beside its elements."""
@@ -226,7 +236,7 @@ def _wait_of(pe: ProcessingElement, thread: Thread) -> ThreadWait | None:
         thread=thread.label,
         operation=thread.name,
         task=thread.task.function if thread.task else "",
-        place=_place_of(pe, thread),
+        place=place_of(pe, thread),
         done=thread.done,
         extent=thread.count,
         activates=() if activate is None else (activate,),
@@ -246,11 +256,9 @@ def _wait_of(pe: ProcessingElement, thread: Thread) -> ThreadWait | None:
     return None
 
 
-def _place_of(pe: ProcessingElement, thread: Thread) -> str:
-    """Place of an operation in the source: from the comment on its line of the code, else the place of its task."""
-    lines = pe.program.code.splitlines()
-    _, comment, place = lines[thread.line - 1].rpartition("  # ") if 0 < thread.line <= len(lines) else ("",) * 3
-    return place if comment else thread.task.place if thread.task else ""
+def place_of(pe: ProcessingElement, thread: Thread) -> str:
+    """Place of an operation in the source: its own, else that of its task; "" if unknown."""
+    return place_on(pe.program.code, thread.line) or (thread.task.place if thread.task else "")
 
 
 def _queued(pe: ProcessingElement) -> Iterator[PEWait]:
@@ -263,7 +271,7 @@ def _queued(pe: ProcessingElement) -> Iterator[PEWait]:
             thread.name,
             "thread",
             thread.task.function if thread.task else "",
-            _place_of(pe, thread),
+            place_of(pe, thread),
             number=thread.number,
             extent=thread.count,
         )

@@ -159,6 +159,7 @@ class PEProgram:
         variables: global variables of the file itself that have memory, by name
         inputs: colors that something in the program takes from the ramp; `arch.ANY_COLOR` among them: any color
         outputs: colors that something in the program sends
+        statements: places of statements in the source ("pe.csl:40:5"), by the line of `code` that each begins at
     """
 
     name: str
@@ -180,6 +181,7 @@ class PEProgram:
     variables: Mapping[str, Symbol] = field(default_factory=dict)
     inputs: frozenset[int] = frozenset()
     outputs: frozenset[int] = frozenset()
+    statements: Mapping[int, str] = field(default_factory=dict)
 
     def variable(self, name: str) -> Symbol | None:
         """An exported variable, or one of the file; None: there is none of this name."""

@@ -78,14 +78,26 @@ class Ramp:
     def connect(self) -> None:
         """Give each input queue the function that tells its sender, the network or the host, of free room."""
         for color, queue in self.inputs.items():
-            queue.release = self._pe.simulation.releaser(self._pe.index, color)
+            queue.release = self._releaser(queue, color)
+
+    def _releaser(self, queue: InputQueue, color: int) -> Callable[[], None]:
+        """A function that tells the sender of a color that its queue has room for one more."""
+        release = self._pe.simulation.releaser(self._pe.index, color)
+        if self._pe.trace is None:
+            return release
+
+        def told() -> None:
+            self._note("taken", queue.number, color, 0, False)
+            release()
+
+        return told
 
     def _own(self, color: int) -> InputQueue:
         """The queue of a color; its own if it has none yet (WSE-2)."""
         queue = self.inputs.get(color)
         if queue is None:
             queue = self.inputs[color] = InputQueue(None, color, OWN_QUEUE)
-            queue.release = self._pe.simulation.releaser(self._pe.index, color)
+            queue.release = self._releaser(queue, color)
             self._pe.main.picker.queues.append(queue)
         return queue
 
@@ -152,7 +164,7 @@ class Ramp:
         elif found not in pe.main.picker.queues:
             pe.main.picker.queues.append(found)
         found.color, self.inputs[color] = color, found
-        found.release = pe.simulation.releaser(pe.index, color)
+        found.release = self._releaser(found, color)
         pe.simulation.network.set_room(pe.index, color, found.capacity)
 
     # --- wavelets ---
@@ -239,6 +251,17 @@ class Ramp:
         """Tell the trace. Callers look for a trace first: a call for each wavelet would cost time."""
         if self._pe.trace is not None:
             self._pe.trace(self._events.now, self._pe.index, "queue", act, queue, color, data, is_control)
+
+    # --- looked at ---
+
+    def all_inputs(self) -> list[InputQueue]:
+        """All input queues: numbered ones, then those of colors alone, in their order."""
+        own = (queue for _, queue in sorted(self.inputs.items()) if queue.number is None)
+        return [*(queue for _, queue in sorted(self._numbered.items())), *own]
+
+    def all_outputs(self) -> list[OutputQueue]:
+        """All output queues that an operation has used, or that are bound to a color, likewise."""
+        return [queue for _, queue in sorted(self._outputs.items())]
 
     # --- flushes ---
 

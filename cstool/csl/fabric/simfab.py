@@ -126,7 +126,7 @@ class _Routers:
             yield time, f"{name}: Pipe: 2, Msg: stall: OUT_Q[{queue}] full"
         elif did == "starved":
             yield time, f"{name}: Not enough wavelets (0/1) for SRC0 with C{color}, IN_Q[{queue}], SIMD-1"
-        elif self._down[pe, color]:
+        elif did == "came" and self._down[pe, color]:
             wavelet = _Wavelet(self._down[pe, color].popleft(), data, bool(control), RAMP, time)
             text = _wavelet_text(color, wavelet)
             yield time, f"{name} (hwtile) {text} landing=- departing=/     /, to_ce_from_router"

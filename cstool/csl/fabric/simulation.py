@@ -10,13 +10,16 @@ from cstool.csl.fabric.errors import LONGER, SimulationError
 from cstool.csl.fabric.network import Network
 from cstool.csl.fabric.operations import FUSED, UNFUSED
 from cstool.csl.fabric.pe import ProcessingElement
-from cstool.csl.fabric.program import FabricProgram, PEProgram, Symbol, Task
+from cstool.csl.fabric.program import FabricProgram, PEProgram, Route, Symbol, Task
+from cstool.csl.fabric.router import Flow
+from cstool.csl.fabric.statements import HOOK, hooked
 from cstool.csl.fabric.stats import Stats
 from cstool.csl.fabric.time_model import SIMULATOR, TimeModel
 from cstool.csl.fabric.wavelet import Events, Wavelet
 
 OnTrace = Callable[..., None]
 OnLine = Callable[[int, int, str], None]
+OnStatement = Callable[[ProcessingElement, int], None]
 PATIENCE = 1_000_000_000
 """cycles that a command of the host may take where no limit is given: more than a second of a wafer"""
 
@@ -46,8 +49,11 @@ class Simulation:
         patience: instead of `max_cycles`: limit of cycles after the host's last command
         fused: whether a multiply-add rounds once
         on_trace: called as `trace` describes; None costs nothing
+        on_line: called with cycle, PE index and the place of each line of compiled code that begins; likewise
         on_say: called with cycle, PE index and a line that a program traces (<debug>)
         on_print: likewise, that a program prints (<simprint>)
+        on_statement: called with the PE, and the line of its code, before each statement of the source
+            (`PEProgram.statements`); None costs nothing
         time_model: how long a PE takes for what it does
 
     Attributes:
@@ -65,8 +71,10 @@ class Simulation:
         patience: int | None = None,
         fused: bool = True,
         on_trace: OnTrace | None = None,
+        on_line: OnLine | None = None,
         on_say: OnLine | None = None,
         on_print: OnLine | None = None,
+        on_statement: OnStatement | None = None,
         events: Events | None = None,
         time_model: TimeModel = SIMULATOR,
     ) -> None:
@@ -78,6 +86,7 @@ class Simulation:
         self.time_model = time_model
         self.on_say = on_say or _unheard
         self.on_print = on_print or _unheard
+        self._on_statement = on_statement
         self.on_unblock: Callable[[int], None] = lambda pe: None
         self.events = Events() if events is None else events
         self.pes: list[ProcessingElement] = []
@@ -85,7 +94,9 @@ class Simulation:
         self._sent: dict[tuple[int | None, int], Callable[[int, Wavelet], None]] = {}  # likewise
         self._code: dict[int, Callable[[Any], dict[str, Any]]] = {}
         self._begun = False
-        self.network = Network(program, self.events, self.pes, None if on_trace is None else self._hop)
+        self.on_line = on_line
+        hooks = (None, None) if on_trace is None else (self._hop, self._turn)
+        self.network = Network(program, self.events, self.pes, *hooks)
         tiles = program.tiles.reshape(-1).tolist()
         for index, tile in enumerate(tiles):
             self.pes.append(ProcessingElement(self, index, program.programs[tile]))
@@ -174,7 +185,11 @@ class Simulation:
         found = self._code.get(id(program))
         if found is None:
             names: dict[str, Any] = {}
-            exec(compile(program.code, program.name, "exec"), names)
+            if self._on_statement is None:
+                exec(compile(program.code, program.name, "exec"), names)
+            else:
+                names[HOOK] = self._on_statement
+                exec(compile(hooked(program), program.name, "exec"), names)
             found = self._code[id(program)] = names["program"]
         return found
 
@@ -191,6 +206,11 @@ class Simulation:
     def _hop(self, time: int, pe: int, port: int, wavelet: Wavelet) -> None:
         assert self.on_trace is not None
         self.on_trace(time, pe, "hop", port, wavelet.color, wavelet.data, wavelet.control)
+
+    def _turn(self, time: int, flow: Flow) -> None:
+        assert self.on_trace is not None
+        route = flow.route() or Route(0, 0)
+        self.on_trace(time, flow.router.pe, "turn", flow.color, route.rx, route.tx, flow.position)
 
 
 def _unheard(time: int, pe: int, text: str) -> None:

@@ -231,7 +231,7 @@ class _Builder:
         size = s.H_WORDS + lists + self.count + (s.G_WORDS + 1) * (len(program.configs) + 1)
         size += sum(len(block.words) for block in classes) + sum(map(_code_words, self.codes))
         size += sum(count * len(block.words) for count, block in zip(counts, blocks, strict=True))
-        f = self.f = _zeros(size + self.strips * self.pool + 64)
+        f = self.f = _zeros(size + self.strips * self.pool + 8 * (len(blocks) + 8))
         self._top = s.H_WORDS
         # Code names its own places by few bits: it comes first.
         of = [self._put_block(block) for block in classes]
@@ -240,11 +240,14 @@ class _Builder:
         self._header()
         for row in range(self.strips):
             self._strip(row)
+        if self.strips > 1:
+            f[f[s.H_STRIP] + s.S_OTHER], f[f[s.H_STRIP + 1] + s.S_OTHER] = f[s.H_STRIP + 1], f[s.H_STRIP]
         table = int(f[s.H_PES])
         for number, (block, count) in enumerate(zip(blocks, counts, strict=True)):
             if not count:
                 continue
             words = np.array(block.words, np.int64)
+            self._top += -self._top & 7  # blocks begin with a line of the cache
             first = self._take(count * len(words))
             many = f[first : first + count * len(words)].reshape(count, len(words))
             many[:] = words
@@ -263,6 +266,7 @@ class _Builder:
         self._routes()
         for row in range(self.strips):
             strip = int(f[s.H_STRIP + row])
+            self._top += -self._top & 7
             f[strip + s.S_TOP] = self._take(self.pool)
             f[strip + s.S_LIMIT] = self._top
         engine.install(f)
@@ -307,6 +311,10 @@ class _Builder:
             s.S_AWAKE_AT + 1: pes,
             s.S_CREDITS_AT: self.links,
             s.S_RAMPS_AT: self.links,
+            s.S_OUT_HOPS_AT: 2 * self.program.width,
+            s.S_OUT_HOPS_AT + 1: 2 * self.program.width,
+            s.S_OUT_CREDITS_AT: COLORS * self.program.width,
+            s.S_OUT_CREDITS_AT + 1: COLORS * self.program.width,
         }
 
     def _list_words(self) -> int:
@@ -427,6 +435,7 @@ class _Builder:
         memory = program.memory + bytes(span - len(program.memory))
         words[s.P_MEMORY] = len(words)  # an address that is made one of bytes
         words += np.frombuffer(memory, "<i8").tolist()
+        block.take(-len(words) & 7)
         return block
 
     def _add_queues(self, block: _Block, program: PEProgram) -> None:

@@ -45,7 +45,8 @@ def fail(f, strip, code, pe, a=0, b=0, c=0, d=0):  # type: ignore[no-untyped-def
 
 @inner
 def allocate(f, strip, words):  # type: ignore[no-untyped-def]
-    """A new record of zeros, from the pool of a strip."""
+    """A new record of zeros, from the pool of a strip; it begins with a line of the cache."""
+    words = words + 7 & ~7
     at = f[strip + S_TOP]
     if at + words > f[strip + S_LIMIT]:
         fail(f, strip, codes.FULL, 0)

@@ -44,6 +44,7 @@ from cstool.csl.fast.state import (
     P_MAIN_OPERATION,
     P_MAIN_PRIORITY,
     P_NUMBERED,
+    P_PRIORITIES,
     P_QUEUED,
     P_RESULT,
     P_RUNNING,
@@ -223,6 +224,7 @@ def _finish(f, pe, thread, time):  # type: ignore[no-untyped-def]
             save(f, f[operand + REGISTER], f[thread + T_DONE])
     if number >= 0:
         _remove(f, pe, thread)
+        f[pe + P_PRIORITIES] -= 1 << 16 * f[thread + T_PRIORITY]
         f[pe + P_NUMBERED + number] = 0
     complete(f, pe, f[thread + T_ACTIVATE], f[thread + T_UNBLOCK], time)
     for k in range(inputs):
@@ -348,7 +350,7 @@ def _advance(f, pe, priorities, now):  # type: ignore[no-untyped-def]
     """Do an element of the first operation of a set of priorities that can go on; false if none can."""
     taken = not f[pe + P_SYNCHRONOUS] and now < f[pe + P_BASE] + f[pe + P_CYCLES] + f[pe + P_LOST]
     for priority in range(3):
-        if not priorities >> priority & 1:
+        if not priorities >> priority & 1 or not f[pe + P_PRIORITIES] >> 16 * priority & 0xFFFF:
             continue
         for k in range(f[pe + P_THREADS_COUNT]):
             thread = f[pe + P_THREADS + k]

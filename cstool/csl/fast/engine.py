@@ -21,6 +21,9 @@ Called from Python:
 A `pe` is an address. A wavelet for the host (`HOST_SENT`) reaches it two cycles after the time of its event.
 """
 
+import functools
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -32,7 +35,7 @@ from cstool.csl.fast.hearing import hear
 from cstool.csl.fast.interpreter import interpret, rare, start_function
 from cstool.csl.fast.issue import issue
 from cstool.csl.fast.kernels import entry, inner
-from cstool.csl.fast.network import move, route
+from cstool.csl.fast.network import comes_from_other, find_flow, move, route
 from cstool.csl.fast.operations import SIZES
 from cstool.csl.fast.picker import (
     CALL,
@@ -56,6 +59,7 @@ from cstool.csl.fast.state import (
     BEGIN,
     BLOCK,
     CHOOSE,
+    COLORS_COUNT,
     COMPLETE,
     CONTROL,
     H_COUNT,
@@ -66,6 +70,7 @@ from cstool.csl.fast.state import (
     H_RARE,
     H_STEP,
     H_STRIP,
+    H_STRIPS,
     H_SWITCH,
     H_VECTOR,
     HOST_UNBLOCKS,
@@ -82,6 +87,7 @@ from cstool.csl.fast.state import (
     N_TIME,
     P_ACTIVE,
     P_BASE,
+    P_BESIDE_PE,
     P_CALL,
     P_CALLS,
     P_HANDLER,
@@ -96,11 +102,15 @@ from cstool.csl.fast.state import (
     P_PICKED_COUNT,
     P_RAN,
     P_RUNNING,
+    P_SENDING,
     P_STRIP,
     P_TASKS_RUN,
+    P_THREADS,
+    PORTS_COUNT,
     Q_FLUSH,
     Q_USER,
     REACH,
+    S_BARRIER,
     S_ERROR,
     S_EVENTS,
     S_FAR,
@@ -109,17 +119,27 @@ from cstool.csl.fast.state import (
     S_MOVED,
     S_NETWORK,
     S_NOW,
+    S_OTHER,
+    S_OUT_CREDITS,
+    S_OUT_HOPS,
+    S_OUT_TIME,
+    S_PUBLISHED,
     S_WHEEL,
     S_WHEEL_EVENTS,
+    T_INPUTS,
+    T_OPERANDS,
     TEARDOWN,
     TICK,
     UNBLOCK,
     UNBLOCK_HOST,
     WHEEL,
 )
-from cstool.csl.fast.units import address_of, call_unit, unit
+from cstool.csl.fast.units import address_of, call_unit, prefetch, unit
 from cstool.csl.fast.vectors import vector
+from cstool.foundation.compiled.atomics import load, nap, pause, store
 
+_SPINS = 2000
+"""looks at the other strip before the first nap"""
 IDLE, REACHED, HOST, FAILED = range(4)
 """results of `advance`"""
 
@@ -266,12 +286,37 @@ def install(f: NDArray[np.int64]) -> None:
 
 
 @inner
+def _prefetch(f, event):  # type: ignore[no-untyped-def]
+    """Begin to load what the event behind the next, and the next, will look at."""
+    if not event:
+        return
+    pe = f[event + N_PE]
+    thread = f[pe + P_THREADS]
+    prefetch(f, thread)
+    prefetch(f, thread + T_INPUTS)
+    prefetch(f, thread + T_OPERANDS)
+    prefetch(f, thread + T_OPERANDS + 20)
+    prefetch(f, thread + T_OPERANDS + 32)
+    prefetch(f, f[pe + P_SENDING])
+    after = f[event + N_NEXT]
+    if after:
+        pe = f[after + N_PE]
+        for line in range(4):
+            prefetch(f, pe + 8 * line)
+        if f[after + N_NEXT]:
+            prefetch(f, f[after + N_NEXT])
+
+
+@inner
 def _cycle(f, strip):  # type: ignore[no-untyped-def]
     """All that happens in the present cycle: the network first, then PEs, in the order of their events."""
     now = f[strip + S_NOW]
     if f[strip + S_MOVED] != now:  # else events of this cycle go on: what PEs sent arrives later
         f[strip + S_MOVED] = now
-        if f[strip + S_NETWORK] >= now:
+        parity = now & 1
+        f[strip + S_OUT_TIME + parity] = now
+        f[strip + S_OUT_HOPS + parity] = f[strip + S_OUT_CREDITS + parity] = 0
+        if f[strip + S_NETWORK] >= now or comes_from_other(f, strip, now):
             f[strip + S_EVENTS] += 1
             call_unit(f[H_NETWORK], f, strip, now)
     slot = f[strip + S_WHEEL] + 2 * (now & (WHEEL - 1))
@@ -282,8 +327,10 @@ def _cycle(f, strip):  # type: ignore[no-untyped-def]
             event = f[slot]
             if not event:
                 return
-            f[slot] = f[event + N_NEXT]
+            following = f[event + N_NEXT]
+            f[slot] = following
             f[strip + S_WHEEL_EVENTS] -= 1
+            _prefetch(f, following)
         _happen(f, strip, event, now)
 
 
@@ -309,8 +356,8 @@ def _next(f, strip):  # type: ignore[no-untyped-def]
 
 
 @entry
-def advance(f, until):  # type: ignore[no-untyped-def]
-    """Let cycles happen that are not after `until`; returns the reason of the end, as the module says."""
+def _advance_one(f, until):  # type: ignore[no-untyped-def]
+    """`advance` of a fabric of one strip."""
     strip = f[H_STRIP]
     while True:
         if f[strip + S_ERROR]:
@@ -326,19 +373,88 @@ def advance(f, until):  # type: ignore[no-untyped-def]
         _cycle(f, strip)
 
 
+@inner
+def _meet(f, base, strip, publish):  # type: ignore[no-untyped-def]
+    """Publish a number, wait for the other strip, and return the number that it has published."""
+    other = f[strip + S_OTHER]
+    met = f[strip + S_BARRIER]
+    f[strip + S_PUBLISHED + (met & 1)] = publish
+    store(base + 8 * (strip + S_BARRIER), met + 1)
+    waited = 0
+    while load(base + 8 * (other + S_BARRIER)) <= met:
+        waited += 1
+        if waited < _SPINS:
+            pause()
+        else:
+            nap(50)
+    return f[other + S_PUBLISHED + (met & 1)]
+
+
+@entry
+def _advance_strip(f, base, strip, until):  # type: ignore[no-untyped-def]
+    """`advance` of one of two strips, each in a thread; both see the same times, and return the same reason."""
+    while True:
+        now = f[strip + S_NOW]
+        mine = _next(f, strip)
+        parity = now & 1
+        if f[strip + S_OUT_TIME + parity] == now and f[strip + S_OUT_HOPS + parity] + f[strip + S_OUT_CREDITS + parity]:
+            mine = now + 1 if mine < 0 else min(mine, now + 1)
+        if f[strip + S_ERROR]:
+            mine = -3
+        elif f[strip + S_HOST]:
+            mine = -2
+        theirs = _meet(f, base, strip, mine)
+        if min(mine, theirs) <= -2:
+            return FAILED if min(mine, theirs) == -3 else HOST
+        if mine < 0 and theirs < 0:
+            return IDLE
+        time = theirs if mine < 0 else mine if theirs < 0 else min(mine, theirs)
+        if time > until:
+            return REACHED
+        f[strip + S_NOW] = time
+        _cycle(f, strip)
+
+
+def advance(f: NDArray[np.int64], until: int) -> int:
+    """Let cycles happen that are not after `until`; returns the reason of the end, as the module says."""
+    if f[H_STRIPS] == 1:
+        return int(_advance_one(f, until))
+    second = _threads().submit(_advance_strip, f, f.ctypes.data, int(f[H_STRIP + 1]), until)
+    reason = int(_advance_strip(f, f.ctypes.data, int(f[H_STRIP]), until))
+    second.result()
+    return reason
+
+
+@functools.cache
+def _threads() -> ThreadPoolExecutor:
+    """The thread of the second strip."""
+    return ThreadPoolExecutor(1, "strip")
+
+
 # --- the host ---
 
 
 @entry
 def next_time(f):  # type: ignore[no-untyped-def]
     """Cycle of the next event; -1: there is none."""
-    return _next(f, f[H_STRIP])
+    time = -1
+    for k in range(f[H_STRIPS]):
+        strip = f[H_STRIP + k]
+        found = _next(f, strip)
+        now = f[strip + S_NOW]
+        parity = now & 1
+        if f[strip + S_OUT_TIME + parity] == now and f[strip + S_OUT_HOPS + parity] + f[strip + S_OUT_CREDITS + parity]:
+            found = now + 1 if found < 0 else min(found, now + 1)
+        if found >= 0 and (time < 0 or found < time):
+            time = found
+    return time
 
 
 @entry
 def set_now(f, time):  # type: ignore[no-untyped-def]
     """Let time pass, without events."""
-    f[f[H_STRIP] + S_NOW] = time
+    for k in range(f[H_STRIPS]):
+        f[f[H_STRIP + k] + S_NOW] = time
 
 
 @entry
@@ -346,6 +462,14 @@ def begin(f):  # type: ignore[no-untyped-def]
     """Start the program: tasks that start activated may run."""
     for k in range(f[H_COUNT]):
         wake(f, f[f[H_PES] + k], 0)
+    # Strips make no records of each other: flows at the border are there from the start.
+    for k in range(f[H_COUNT] if f[H_STRIPS] > 1 else 0):
+        pe = f[f[H_PES] + k]
+        for port in range(1, PORTS_COUNT):
+            beside = f[pe + P_BESIDE_PE + port]
+            if beside and f[beside + P_STRIP] != f[pe + P_STRIP]:
+                for color in range(COLORS_COUNT):
+                    find_flow(f, pe, color)
 
 
 @entry
@@ -377,14 +501,15 @@ def room(f, pe, color):  # type: ignore[no-untyped-def]
 @entry
 def take_host(f, rows):  # type: ignore[no-untyped-def]
     """Take events for the host, in order: kind, time, PE, N_A to N_D into `rows` [n, 7]; returns their number."""
-    strip = f[H_STRIP]
     count = 0
-    while f[strip + S_HOST] and count < len(rows):
-        event = f[strip + S_HOST]
-        f[strip + S_HOST] = f[event + N_NEXT]
-        rows[count, 0], rows[count, 1], rows[count, 2] = f[event + N_KIND], f[event + N_TIME], f[event + N_PE]
-        for k in range(4):
-            rows[count, 3 + k] = f[event + N_A + k]
-        free_event(f, strip, event)
-        count += 1
+    for number in range(f[H_STRIPS]):
+        strip = f[H_STRIP + number]
+        while f[strip + S_HOST] and count < len(rows):
+            event = f[strip + S_HOST]
+            f[strip + S_HOST] = f[event + N_NEXT]
+            rows[count, 0], rows[count, 1], rows[count, 2] = f[event + N_KIND], f[event + N_TIME], f[event + N_PE]
+            for k in range(4):
+                rows[count, 3 + k] = f[event + N_A + k]
+            free_event(f, strip, event)
+            count += 1
     return count

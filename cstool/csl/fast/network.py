@@ -42,6 +42,7 @@ from cstool.csl.fast.state import (
     H_COLORS,
     L_COLOR,
     L_COUNT,
+    L_CROSSES,
     L_FLOW,
     L_FREE,
     L_FRESH,
@@ -88,6 +89,12 @@ from cstool.csl.fast.state import (
     S_LINKS,
     S_NETWORK,
     S_NOW,
+    S_OTHER,
+    S_OUT_CREDITS,
+    S_OUT_CREDITS_AT,
+    S_OUT_HOPS,
+    S_OUT_HOPS_AT,
+    S_OUT_TIME,
     S_RAMPS,
     S_RAMPS_AT,
     S_SCRATCH,
@@ -97,6 +104,7 @@ from cstool.csl.fast.state import (
     SET_ROOM,
     TEARS_DOWN,
 )
+from cstool.csl.fast.units import prefetch
 
 RAMP, WEST, EAST = 0, 1, 2
 BUFFER, RAMP_REGISTERS, RAMP_CYCLES = 2, 2, 2
@@ -169,6 +177,7 @@ def make_buffer(f, strip, pe, port, flow, side):  # type: ignore[no-untyped-def]
     from_ce = port == RAMP
     f[link + L_FROM_CE] = from_ce
     f[link + L_FREE] = BUFFER + RAMP_REGISTERS if from_ce else BUFFER
+    f[link + L_CROSSES] = f[pe + P_STRIP] != f[f[flow + F_PE] + P_STRIP]
     f[link + L_FLOW] = flow
     f[link + L_SIDE] = side
     f[link + L_ORDER] = f[flow + F_COLOR] * PORTS_COUNT + side
@@ -400,6 +409,9 @@ def move(f, strip):  # type: ignore[no-untyped-def]
     f[strip + S_UPS + parity] = 0
     at = f[strip + S_HOPS_AT]
     for k in range(f[strip + S_HOPS]):
+        if k + 3 < f[strip + S_HOPS]:
+            prefetch(f, f[at + 2 * k + 6] + L_FLOW)
+            prefetch(f, f[at + 2 * k + 6] + L_QUEUE)
         _arrive(f, strip, f[at + 2 * k], f[at + 2 * k + 1], now)
     f[strip + S_HOPS] = 0
     at = f[strip + S_CREDITS_AT]
@@ -411,8 +423,35 @@ def move(f, strip):  # type: ignore[no-untyped-def]
             f[link + L_WANTED] = 0
             _wake(f, strip, f[link + L_PE], now)
     f[strip + S_CREDITS] = 0
+    if comes_from_other(f, strip, now):
+        _take_from_other(f, f[strip + S_OTHER], strip, now)
     _take_changes(f, strip, now, SET_ROOM)
     f[strip + S_CHANGES] = 0
+
+
+@inner
+def comes_from_other(f, strip, now):  # type: ignore[no-untyped-def]
+    """Whether the other strip has put out something in the cycle before."""
+    other, parity = f[strip + S_OTHER], now + 1 & 1
+    if not other or f[other + S_OUT_TIME + parity] != now - 1:
+        return False
+    return f[other + S_OUT_HOPS + parity] + f[other + S_OUT_CREDITS + parity] > 0
+
+
+@inner
+def _take_from_other(f, other, strip, now):  # type: ignore[no-untyped-def]
+    """Take wavelets and credits that come over the border of the strips."""
+    parity = now + 1 & 1
+    at = f[other + S_OUT_HOPS_AT + parity]
+    for k in range(f[other + S_OUT_HOPS + parity]):
+        _arrive(f, strip, f[at + 2 * k], f[at + 2 * k + 1], now)
+    at = f[other + S_OUT_CREDITS_AT + parity]
+    for k in range(f[other + S_OUT_CREDITS + parity]):
+        link = f[at + k]
+        f[link + L_FREE] += 1
+        if f[link + L_WANTED]:
+            f[link + L_WANTED] = 0
+            _wake(f, strip, f[link + L_PE], now)
 
 
 @inner
@@ -424,6 +463,12 @@ def route(f, strip):  # type: ignore[no-untyped-def]
     count = f[strip + S_AWAKE + parity]
     f[strip + S_AWAKE + parity] = 0
     for k in range(count):
+        if k + 2 < count:
+            prefetch(f, f[at + k + 2] + P_HEADS)
+        if k + 1 < count:
+            head = f[f[at + k + 1] + P_HEADS]
+            prefetch(f, head)
+            prefetch(f, head + L_QUEUE)
         _route(f, strip, f[at + k], now)
 
 
@@ -608,10 +653,15 @@ def _leave(f, strip, pe, flow, tx, word, now):  # type: ignore[no-untyped-def]
             link = f[flow + F_OUT + port]
             f[link + L_FREE] -= 1
             f[link + L_COUNT] += 1
-            at = f[strip + S_HOPS_AT] + 2 * f[strip + S_HOPS]
+            if f[link + L_CROSSES]:
+                parity = now & 1
+                at = f[strip + S_OUT_HOPS_AT + parity] + 2 * f[strip + S_OUT_HOPS + parity]
+                f[strip + S_OUT_HOPS + parity] += 1
+            else:
+                at = f[strip + S_HOPS_AT] + 2 * f[strip + S_HOPS]
+                f[strip + S_HOPS] += 1
             f[at] = link
             f[at + 1] = word
-            f[strip + S_HOPS] += 1
     if tx & 1:
         exit_ = f[flow + F_OUT]
         f[exit_ + L_FREE] -= 1
@@ -638,7 +688,11 @@ def _pop_head(f, strip, pe, link, now):  # type: ignore[no-untyped-def]
         while f[before] != link:
             before = f[before] + L_NEXT_HEAD
         f[before] = f[link + L_NEXT_HEAD]
-    if not f[link + L_FROM_CE]:
+    if f[link + L_CROSSES]:
+        parity = now & 1
+        f[f[strip + S_OUT_CREDITS_AT + parity] + f[strip + S_OUT_CREDITS + parity]] = link
+        f[strip + S_OUT_CREDITS + parity] += 1
+    elif not f[link + L_FROM_CE]:
         _credit(f, strip, link)
     else:
         f[link + L_FREE] += 1

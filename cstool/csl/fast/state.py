@@ -129,6 +129,18 @@ S_CHANGES_LAST = _s()
 S_TEARDOWNS = _s(2)
 """two words, by parity: first of the flows (as events) whose PEs hear of a teardown"""
 S_TEARDOWNS_LAST = _s(2)
+S_OTHER = _s()
+"""the strip beside this one; 0: there is none"""
+S_OUT_TIME = _s(2)
+"""by parity of the cycle: the cycle in which something was put out for the other strip, which takes it in the next"""
+S_OUT_HOPS_AT = _s(2)
+S_OUT_HOPS = _s(2)
+S_OUT_CREDITS_AT = _s(2)
+S_OUT_CREDITS = _s(2)
+S_BARRIER = _s()
+"""cycles that this strip has ended, for the other one"""
+S_PUBLISHED = _s(2)
+"""by parity of that number: the next cycle in which this strip has something to do (-1: none; -2: stop)"""
 S_HOST = _s()
 """first and last event for the host, in order: see `HOST_UNBLOCKS`"""
 S_HOST_LAST = _s()
@@ -203,32 +215,79 @@ KINDS = ("local", "data", "control", "teardown")
 # --- P: a PE, and its router ---
 
 _p = _Fields()
-P_INDEX = _p()
+# what each cycle of a busy PE looks at comes first: it lies in few lines of the cache
 P_STRIP = _p()
 P_CLASS = _p()
 P_MEMORY = _p()
 """byte of the array at which its SRAM begins; a multiple of 8"""
 P_SPAN = _p()
 """bytes of its SRAM that are there"""
-# the clock
+P_TICKED = _p()
+P_PLANNED = _p()
+P_DATAPATH_FREE = _p()
+P_MAIN_PRIORITY = _p()
+P_THREADS_COUNT = _p()
+P_PRIORITIES = _p()
+"""operations of microthreads of each priority, 16 bits each: 0 high, 1 medium, 2 low"""
+P_SYNCHRONOUS = _p()
+P_LAST_THREAD = _p()
+P_TURNING = _p()
 P_BASE = _p()
 P_CYCLES = _p()
+P_LOST = _p()
+P_ENDED = _p()
+"""the operation that has ended with this element; 0: none has"""
+P_THREADS = _p(8)
+"""eight words: operations of microthreads, in turn"""
+P_SENT_AT = _p()
+P_SENT = _p()
+P_SENDING = _p()
+"""first and last of the output queues that hold something"""
+P_SENDING_LAST = _p()
+P_FLUSHING = _p(2)
+"""first and last of the queues that are to be flushed: N_A the queue, N_B 1 for an output queue"""
+P_BY_COLOR = _p()
+"""address of five tables by color: flows, exits, input queues, own output queues, colors of the host"""
+P_ROUTER_SENT = _p()
+P_ROUTER_LAST = _p()
+P_AWAKE = _p()
+P_HEADS = _p()
+"""first of the buffers that hold something, by color and port"""
+P_RUNNING = _p()
+"""the task (K) that runs; 0: none"""
+P_PICK_AT = _p()
+P_FREE_FROM = _p()
+P_RECEIVED = _p()
+P_ELEMENTS = _p()
 P_SETTLED = _p()
 P_BESIDE = _p()
 P_OWED = _p()
-# the main thread
-P_RUNNING = _p()
-"""the task (K) that runs; 0: none"""
+P_FRAME = _p()
+"""address of the words of its code: globals, registers"""
+P_TASKS_RUN = _p()
+P_BUSY = _p()
+P_PICKED = _p()
+"""the task (K) that was picked, then the number of its arguments"""
+P_ACTIVE = _p()
+"""sets of task ids, a bit each"""
+P_BLOCKED = _p()
+P_BLOCKED_QUEUES = _p()
+"""set of input queues, a bit each"""
+P_LAST = _p()
+P_HIGH = _p()
+P_TIMES = _p()
+"""address of two words for each task of the class: activated since, unblocked since"""
+P_QUEUES = _p()
+"""address of input queues, in the order in which the picker looks at them"""
+P_QUEUES_COUNT = _p()
+P_CALLS = _p()
+"""first and last call of the host (N)"""
+P_CALLS_LAST = _p()
+# the others
+P_INDEX = _p()
 P_LATEST = _p()
 P_CALL = _p(K_WORDS)
 """a task record of its own (K), for functions that the host launches"""
-P_LOST = _p()
-P_BUSY = _p()
-P_TASKS_RUN = _p()
-P_FREE_FROM = _p()
-P_PICK_AT = _p()
-P_PICKED = _p()
-"""the task (K) that was picked, then the number of its arguments"""
 P_PICKED_COUNT = _p()
 P_PICKED_AT = _p()
 """address of the arguments of a call; 0: they are the next two words"""
@@ -244,52 +303,13 @@ P_HANDLER = _p()
 """the next handler of a teardown task that runs; -1: none does"""
 P_IN_CODE = _p()
 """1: a function has begun and not ended"""
-# the picker
-P_LAST = _p()
-P_ACTIVE = _p()
-"""sets of task ids, a bit each"""
-P_BLOCKED = _p()
-P_HIGH = _p()
 P_RAN = _p()
-P_BLOCKED_QUEUES = _p()
-"""set of input queues, a bit each"""
-P_CALLS = _p()
-"""first and last call of the host (N)"""
-P_CALLS_LAST = _p()
-P_TIMES = _p()
-"""address of two words for each task of the class: activated since, unblocked since"""
-P_QUEUES = _p()
-"""address of input queues, in the order in which the picker looks at them"""
-P_QUEUES_COUNT = _p()
-# the datapath
-P_THREADS_COUNT = _p()
-P_THREADS = _p(8)
-"""eight words: operations of microthreads, in turn"""
 P_NUMBERED = _p(8)
 """eight words: operation of each microthread, or 0"""
-P_SYNCHRONOUS = _p()
 P_QUEUED = _p()
-P_TICKED = _p()
-P_PLANNED = _p()
-P_LAST_THREAD = _p()
-P_TURNING = _p()
-P_DATAPATH_FREE = _p()
-P_MAIN_PRIORITY = _p()
-P_ELEMENTS = _p()
-P_ENDED = _p()
-"""the operation that has ended with this element; 0: none has"""
 P_FREE_OPERATIONS = _p()
 """first of the operation records that may be used again"""
 P_CARRY = _p()
-# the ramp
-P_SENT_AT = _p()
-P_RECEIVED = _p()
-P_SENT = _p()
-P_SENDING = _p()
-"""first and last of the output queues that hold something"""
-P_SENDING_LAST = _p()
-P_FLUSHING = _p(2)
-"""first and last of the queues that are to be flushed: N_A the queue, N_B 1 for an output queue"""
 P_FLUSHED_INPUTS = _p()
 P_FLUSHED_OUTPUTS = _p()
 P_INPUTS = _p(8)
@@ -300,22 +320,11 @@ P_RINGS = _p()
 """address of its FIFOs, `R_WORDS` each"""
 P_WORDS_OF = _p()
 """first of the words of the configuration (N: address and value) that have been written"""
-# registers and code
-P_FRAME = _p()
-"""address of the words of its code: globals, registers"""
 P_COUNTER_BEGIN = _p()
 P_COUNTER_STOPPED = _p()
 """what the time stamp counter shows while it stands still; -1: it counts"""
-# the router
-P_ROUTER_LAST = _p()
-P_AWAKE = _p()
-P_ROUTER_SENT = _p()
-P_HEADS = _p()
-"""first of the buffers that hold something, by color and port"""
 P_BESIDE_PE = _p(5)
 """five words: the PE behind each port; 0: none"""
-P_BY_COLOR = _p()
-"""address of five tables by color: flows, exits, input queues, own output queues, colors of the host"""
 P_WORDS = _p()
 
 FLOWS, EXITS, INPUT_OF, OUTPUT_OF, HOSTS = range(5)
@@ -386,14 +395,27 @@ R_WORDS = _r()
 # --- T: an operation in progress ---
 
 _t = _Fields()
-T_NUMBER = _t()
-"""its microthread; -1: the main thread"""
+T_STALLED = _t()
+T_READY = _t()
 T_COUNT = _t()
 T_DONE = _t()
-T_READY = _t()
-T_STALLED = _t()
 T_PRIORITY = _t()
 """0 high, 1 medium, 2 low"""
+T_NUMBER = _t()
+"""its microthread; -1: the main thread"""
+T_DROP = _t()
+"""1: `@dfilt`"""
+T_CALL = _t()
+"""1: `@map`"""
+T_INPUTS_COUNT = _t()
+T_INPUTS = _t(3)
+"""three words: input queues that it reads"""
+T_OUTPUT = _t()
+"""the output queue; 0: none"""
+T_POPPED_COUNT = _t()
+T_PUSHED = _t()
+"""the FIFO that it writes; 0: none"""
+T_INDEXED = _t()
 T_TASK = _t()
 """the task (K) that began it"""
 T_LINE = _t()
@@ -409,27 +431,14 @@ T_CONTROL_ACTIVATE = _t()
 T_CONTROL_UNBLOCK = _t()
 T_FIRST_INDEX = _t()
 """-1: none"""
-T_INDEXED = _t()
 T_INDEX = _t()
-T_CALL = _t()
-"""1: `@map`"""
-T_DROP = _t()
-"""1: `@dfilt`"""
-T_INPUTS_COUNT = _t()
-T_INPUTS = _t(3)
-"""three words: input queues that it reads"""
 T_COLORS = _t(3)
 """three words: the color that each gets as the operation begins; -1: it keeps its own"""
-T_OUTPUT = _t()
-"""the output queue; 0: none"""
 T_UP_COLOR = _t()
 T_UP_CONTROL = _t()
 T_UP_ADVANCE = _t()
-T_POPPED_COUNT = _t()
 T_POPPED = _t(3)
 """three words: FIFOs that it reads"""
-T_PUSHED = _t()
-"""the FIFO that it writes; 0: none"""
 T_SENDS_MEMORY = _t()
 """1: it reads memory, and writes none"""
 T_NEXT_FREE = _t()
@@ -499,6 +508,8 @@ L_WANTED = _l()
 L_COUNT = _l()
 L_FROM_CE = _l()
 """1: the sender is the CE of the PE"""
+L_CROSSES = _l()
+"""1: it leads to the other strip"""
 L_FLOW = _l()
 """the flow at its end; 0: it goes down the ramp"""
 L_SIDE = _l()

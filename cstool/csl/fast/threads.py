@@ -16,6 +16,7 @@ from cstool.csl.fast.state import (
     P_HELD,
     P_HELD_OPERATION,
     P_NUMBERED,
+    P_PRIORITIES,
     P_QUEUED,
     P_RUNNING,
     P_STRIP,
@@ -116,6 +117,7 @@ def begin(f, pe, thread, time):  # type: ignore[no-untyped-def]
         f[pe + P_NUMBERED + f[thread + T_NUMBER]] = thread
         f[pe + P_THREADS + f[pe + P_THREADS_COUNT]] = thread
         f[pe + P_THREADS_COUNT] += 1
+        f[pe + P_PRIORITIES] += 1 << 16 * f[thread + T_PRIORITY]
     tick_at(f, pe, f[thread + T_READY])
 
 

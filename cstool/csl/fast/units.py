@@ -6,8 +6,11 @@ is compiled once. Its address stands in the state.
 
 from typing import Any
 
+from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 from numba.extending import intrinsic
+from numba.np.arrayobj import make_array
 
 from cstool.csl.fast.kernels import Compiled, entry
 
@@ -40,3 +43,18 @@ def call_unit(_typing: Any, address: Any, state: Any, one: Any, other: Any) -> A
         return result
 
     return types.int64(types.int64, state, types.int64, types.int64), make
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def prefetch(_typing: Any, state: Any, at: Any) -> Any:  # noqa: ARG001
+    """Begin to load the line of the cache with a word of the state."""
+
+    def make(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        data = make_array(signature.args[0])(context, builder, arguments[0]).data
+        pointer = builder.bitcast(builder.gep(data, [arguments[1]]), ir.IntType(8).as_pointer())
+        numbers = [ir.Constant(ir.IntType(32), number) for number in (0, 3, 1)]
+        kind = ir.FunctionType(ir.VoidType(), [pointer.type, *(number.type for number in numbers)])
+        builder.call(cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8"), [pointer, *numbers])
+        return context.get_dummy_value()
+
+    return types.void(state, types.int64), make

@@ -324,6 +324,7 @@ class Compilation:
             variables={} if instance.root is None else instance.root.variables(),
             inputs=code.inputs,
             outputs=code.outputs,
+            statements=code.statements,
         )
 
 

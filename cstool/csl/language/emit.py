@@ -15,7 +15,7 @@ from cstool.csl.fabric.dsd import FabricIn, FabricOut
 from cstool.csl.language import costs, emit_control, emit_loops, emit_statements, emit_vector, evaluate, syntax, types
 from cstool.csl.language.builtins_dsd import UNKNOWN_COLOR
 from cstool.csl.language.emit_code import Code, literal
-from cstool.csl.language.emit_frame import Frame, Local
+from cstool.csl.language.emit_frame import Frame, Line, Local
 from cstool.csl.language.emit_memory import VIEWS, Address
 from cstool.csl.language.emit_places import Spot, store
 from cstool.csl.language.evaluate import Specialised
@@ -58,7 +58,7 @@ class Written:
     result: Type
     waits: bool = False
     done: bool = False
-    lines: list[str] = field(default_factory=list)
+    lines: list[Line] = field(default_factory=list)
     instructions: int = 0
 
 
@@ -248,10 +248,10 @@ class ProgramText:
         if falls and chosen.result != types.VOID:
             raise CslError(f"{declared.name}() must return {chosen.result} on every way through it", declared.place)
         frame.flush()
-        head = [f"    def {written.name}({', '.join(names)}):  # {declared.place}"]
+        head = [Line(f"    def {written.name}({', '.join(names)}):  # {declared.place}", None)]
         if frame.objects:
-            head.append(f"        nonlocal {', '.join(sorted(frame.objects))}")
-        body = frame.lines or ["        pass"]
+            head.append(Line(f"        nonlocal {', '.join(sorted(frame.objects))}", None))
+        body = frame.lines or [Line("        pass", None)]
         written.lines = [*head, *body]
         written.waits = frame.waits
         written.instructions = frame.instructions + 2
@@ -286,10 +286,10 @@ class ProgramText:
             lines += [line for line in frame.lines if "pe.cycles" not in line]
         return lines
 
-    def text(self, roots: Sequence[tuple[str, Written]], pointed: dict[int, Written]) -> str:
-        """The whole text of the program."""
+    def text(self, roots: Sequence[tuple[str, Written]], pointed: dict[int, Written]) -> tuple[str, dict[int, str]]:
+        """The whole text of the program, and the place of the statement that begins at a line of it, by line."""
         loads = self.loads()
-        body = [line for written in self._order for line in ["", *written.lines]]
+        body = [line for written in self._order for line in [Line("", None), *written.lines]]
         lines = [*body, *loads, *self._constant_lines, *self._object_lines]
         used = set(re.findall(r"[A-Za-z_]\w*", "\n".join(lines)))
         out = [repr(f"{self.instance.name} for {self.instance.arch.name}."), ""]
@@ -307,16 +307,33 @@ class ProgramText:
             pairs = ((each, self.instance.task_id(each, None)) for each in self.instance.pointed if _is_task(each))
             table = ", ".join(f"{self.instance.pointer_to(task)}: {number}" for task, number in pairs)
             out.append(f"    TASKS = {{{table}}}  # ids, by what points to them")
+        statements = _statements(body, len(out) + 1)
         out += body
         if "FUNCTIONS" in used:
             table = ", ".join(f"{pointer}: {written.name}" for pointer, written in pointed.items())
             out += ["", f"    FUNCTIONS.update({{{table}}})"]
         names = ", ".join(f"{name!r}: {written.name}" for name, written in roots)
-        return "\n".join([*out, "", f"    return {{{names}}}", ""])
+        return "\n".join([*out, "", f"    return {{{names}}}", ""]), statements
 
     def code_bytes(self) -> dict[str, int]:
         """Modelled bytes of machine code by function."""
         return {each.name: each.instructions * costs.INSTRUCTION_BYTES for each in self._order}
+
+
+def _statements(lines: Sequence[Line], first: int) -> dict[int, str]:
+    """Places of statements by the line that each begins at; the number of the first line is `first`."""
+    found: dict[int, str] = {}
+    latest: Place | None = None
+    for number, line in enumerate(lines, start=first):
+        if line.place is None:
+            # A function or a branch begins here, or cycles are counted: what comes after a count still belongs to it.
+            latest = latest if line.lstrip().startswith("pe.cycles") else None
+        elif line.lstrip().startswith(("else:", "elif ", "pass")):
+            latest = None
+        elif line.place != latest:
+            latest = line.place
+            found[number] = str(latest)
+    return found
 
 
 def _is_task(function: FunctionValue) -> bool:
@@ -362,8 +379,9 @@ def emit_program(instance: Instance, roots: Sequence[Root]) -> EmittedCode:
         except PointersWait:
             pointers_wait = True
         else:
+            text, statements = program.text(made, pointed)
             return EmittedCode(
-                program.text(made, pointed), program.code_bytes(), frozenset(program.inputs), frozenset(program.outputs)
+                text, program.code_bytes(), frozenset(program.inputs), frozenset(program.outputs), statements
             )
 
 

@@ -9,7 +9,7 @@ from functools import partial
 
 from cstool.csl.language import conversions, costs, evaluate, syntax, types, values
 from cstool.csl.language.emit_code import NEVER, NOTHING, Code, Level, joined
-from cstool.csl.language.emit_frame import EXPRESSIONS, STATEMENTS, Frame, Loop
+from cstool.csl.language.emit_frame import EXPRESSIONS, STATEMENTS, Frame, Line, Loop
 from cstool.csl.language.source import CslError, Place
 from cstool.csl.language.types import EnumType, IntType, Type
 from cstool.csl.language.values import Value
@@ -82,8 +82,8 @@ def _join_elif(frame: Frame) -> None:
     for line in inner[1:]:
         if not line.startswith(deeper + " ") and not line.startswith((deeper + "else:", deeper + "elif ")):
             return
-    frame.lines[at] = margin + "el" + inner[0][len(deeper) :]
-    frame.lines[at + 1 :] = [line[4:] for line in inner[1:]]
+    frame.lines[at] = Line(margin + "el" + inner[0][len(deeper) :], None)
+    frame.lines[at + 1 :] = [line.moved_left() for line in inner[1:]]
 
 
 @EXPRESSIONS.at(syntax.If)
@@ -411,7 +411,7 @@ def flags(frame: Frame, at: int) -> None:
         for word, flag in outer.flags.items():
             if not any(f"{flag} = True" in line for line in frame.lines[at:]):
                 continue
-            frame.lines.insert(at, "    " * frame.indent + f"{flag} = False")
+            frame.lines.insert(at, Line("    " * frame.indent + f"{flag} = False", None))
             with frame.indented(f"if {flag}:"):
                 if frame.loops[-1] is not outer:
                     word = "break"

@@ -38,6 +38,28 @@ class Local(RunTime):
     const: bool = True
 
 
+class Line(str):
+    """A line of Python.
+
+    Args:
+        text: the line
+        place: place of the statement in CSL that wrote it
+    """
+
+    __slots__ = ("place",)
+    place: Place | None
+
+    def __new__(cls, text: str, place: Place | None) -> "Line":
+        """Make a line of its text."""
+        made = super().__new__(cls, text)
+        made.place = place
+        return made
+
+    def moved_left(self) -> "Line":
+        """The line, a level less deep."""
+        return Line(self[4:], self.place)
+
+
 @dataclass(slots=True)
 class Loop:
     """A loop or labeled block that `break` and `continue` may leave, outermost first in `Frame.loops`.
@@ -80,7 +102,8 @@ class Frame:
         self.name = name
         self.place = place
         self.result = result
-        self.lines: list[str] = []
+        self.lines: list[Line] = []
+        self.at: Place | None = None  # the statement that is being written
         self.indent = 0
         self.pending = 0
         self.instructions = 0
@@ -104,7 +127,7 @@ class Frame:
 
     def line(self, text: str, *, effect: bool = True) -> None:
         """Write a line; without `effect` it changes nothing that other code reads."""
-        self.lines.append("    " * self.indent + text)
+        self.lines.append(Line("    " * self.indent + text, self.at))
         self.writes += 1
         self.effects += effect
 
@@ -120,7 +143,7 @@ class Frame:
         head = "    " * self.indent + "pe.cycles += "
         if self.lines and self.lines[-1].startswith(head) and self.lines[-1][len(head) :].isdecimal():
             self.pending += int(self.lines.pop()[len(head) :])
-        self.lines.append(f"{head}{self.pending}")
+        self.lines.append(Line(f"{head}{self.pending}", None))
         self.pending = 0
 
     def tick(self) -> None:
@@ -161,7 +184,7 @@ class Frame:
         yield
         self.scope = outer
 
-    def captured(self, make: Callable[[], Code]) -> tuple[Code, list[str], int]:
+    def captured(self, make: Callable[[], Code]) -> tuple[Code, list[Line], int]:
         """The result of `make`, the lines that it wrote (taken away again), and their cost."""
         lines, pending = self.lines, self.pending
         self.lines, self.pending = [], 0
@@ -228,7 +251,7 @@ class Frame:
 
     def _kept(self, code: Code, position: int) -> Code:
         name = self.fresh("kept")
-        self.lines.insert(position, "    " * self.indent + f"{name} = {code.text}")
+        self.lines.insert(position, Line("    " * self.indent + f"{name} = {code.text}", self.at))
         return code.in_variable(name)
 
     # --- expressions and statements ---
@@ -263,7 +286,11 @@ class Frame:
         writer = STATEMENTS.get(type(node))
         if writer is None:
             raise CslError("a statement stands here", node.place)
-        return writer(self, node)
+        outer, self.at = self.at, node.place
+        try:
+            return writer(self, node)
+        finally:
+            self.at = outer
 
     # --- places and errors ---
 

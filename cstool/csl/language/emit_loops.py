@@ -8,7 +8,7 @@ from typing import Any
 from cstool.csl.language import conversions, costs, evaluate, syntax, types
 from cstool.csl.language.emit_code import Code, Level, known
 from cstool.csl.language.emit_control import branch_statement, decided, flags
-from cstool.csl.language.emit_frame import STATEMENTS, Frame, Local, Loop
+from cstool.csl.language.emit_frame import STATEMENTS, Frame, Line, Local, Loop
 from cstool.csl.language.emit_places import Spot, load, pointed, spot_of
 from cstool.csl.language.limits import INLINED
 from cstool.csl.language.source import CslError
@@ -172,11 +172,11 @@ def _end_of_turns(frame: Frame, at: int, text: str, count: int | None) -> None:
         return
     frame.indent -= 1
     if not body:
-        frame.lines.append(margin + "pass")
+        frame.lines.append(Line(margin + "pass", None))
     if count is not None:
         frame.pending += pending * count
     else:
-        frame.lines.append("    " * frame.indent + f"pe.cycles += {pending} * len({text})")
+        frame.lines.append(Line("    " * frame.indent + f"pe.cycles += {pending} * len({text})", None))
 
 
 _BREAKING = ("if ", "elif ", "else:", "while ", "for ", "break", "continue", "return", "pe.", "yield")

@@ -58,12 +58,14 @@ class EmittedCode:
         code_bytes: modelled size of the machine code, by function: ("f_comp", 120)
         inputs: colors that code takes from the ramp (fabric input DSDs); colors of data tasks may be missing
         outputs: colors that code sends
+        statements: places of statements, by the line of the text that each begins at
     """
 
     text: str
     code_bytes: Mapping[str, int]
     inputs: frozenset[int] = frozenset()
     outputs: frozenset[int] = frozenset()
+    statements: Mapping[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

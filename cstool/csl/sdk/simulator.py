@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from cstool.csl.fabric.host import Command, Host, Rectangle
+from cstool.csl.fabric.host import Command, Host
 from cstool.csl.fabric.program import FabricProgram
 from cstool.csl.fabric.simulation import PATIENCE, Simulation
 from cstool.csl.fabric.stats import stats_document
@@ -27,9 +27,12 @@ from cstool.csl.fabric.time_model import SIMULATOR, TIME_MODELS, TimeModel
 from cstool.csl.fabric.watch import Watch
 from cstool.csl.sdk import wire
 from cstool.csl.sdk.artifact import read_program
+from cstool.csl.sdk.journal import JournalWriter, Settings, begin_command
+from cstool.csl.sdk.sources import sources_of
 from cstool.csl.sdk.variables import (
     ENGINE_VARIABLE,
     ENGINES,
+    JOURNAL_VARIABLE,
     LIMIT_VARIABLE,
     MEMCPY,
     MEMCPY_VARIABLE,
@@ -56,8 +59,10 @@ class Session:
         self._failure: dict[str, Any] | None = None
         self._stopped = False
         self._traces: dict[int, list[str]] = {}  # lines of the programs of each PE that begin with "trace "
-        self._log: list[str] = []  # lines of `sim.log`: commands of the host and output of programs, with the cycle
+        self._log: list[tuple[int, str]] = []  # `sim.log`: by cycle, commands of the host and output of programs
+        self._folder = folder
         self._recorder: Any = None
+        self._journal: JournalWriter | None = None
         threading.Thread(target=self._read, daemon=True).start()
         threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
         self._load(folder)
@@ -80,6 +85,9 @@ class Session:
                 time_model=time_model,
             )
             self._host = Host(self.simulation, self._note, modelled=_modelled())
+            if journals := os.environ.get(JOURNAL_VARIABLE):
+                settings = Settings(time_model.name, _modelled(), _limit(), os.getcwd())
+                self._journal = JournalWriter(Path(journals), folder, settings)
             Watch(self.simulation).start()
         except Exception as error:
             self._fail(error)
@@ -87,7 +95,8 @@ class Session:
     def _simulation(self, program: FabricProgram, **how: Any) -> Any:
         """The engine: the fast one, unless the other one is asked for, or a trace."""
         if _engine() == "reference" or self._recorder is not None:
-            return Simulation(program, on_trace=self._recorder, **how)
+            line = None if self._recorder is None else self._recorder.line
+            return Simulation(program, on_trace=self._recorder, on_line=line, **how)
         from cstool.csl.fast.simulation import FastSimulation
 
         return FastSimulation(program, strips=len(os.sched_getaffinity(0)), **how)
@@ -110,6 +119,8 @@ class Session:
     def _answer(self, header: dict[str, Any], words: wire.Words) -> None:
         number = header["id"]
         try:
+            if self._journal is not None:
+                self._journal.write(header, words)
             answer = self._do(header, words)
             if isinstance(answer, Command):
                 self._open.append((number, answer))
@@ -127,21 +138,10 @@ class Session:
     def _do(self, header: dict[str, Any], words: wire.Words) -> Command | wire.Words | None:
         """Begin a request; return the command that it waits for, or the words of the answer."""
         host = self._host
+        command = begin_command(host, header, words)
+        if command is not None:
+            return command
         match header["op"]:
-            case "copy_in" | "stream_in" as op:
-                at, shape = Rectangle(*header["at"]), header["shape"]
-                # One row, or one column, stands for all where the script broadcasts it.
-                values = np.broadcast_to(words.reshape(shape), (at.height, at.width, shape[2]))
-                if op == "copy_in":
-                    return host.copy_in(header["to"], at, values, header["bits"], words.size)
-                return host.stream_in(header["to"], at, values, header.get("text"))
-            case "copy_out":
-                return host.copy_out(header["from"], Rectangle(*header["at"]), header["elements"], header["bits"])
-            case "stream_out":
-                at = Rectangle(*header["at"])
-                return host.stream_out(header["from"], at, header["elements"], header["bits"], header.get("text"))
-            case "launch":
-                return host.launch(header["name"], tuple(header["arguments"]))
             case "poll" if not self._stopped:
                 host.poll()
             case "wait":
@@ -220,13 +220,25 @@ class Session:
             self.simulation.end_lines()
             document = stats_document(self.simulation)
             _leave("sim_stats.json", lambda name: write_replacing(Path(name), json.dumps(document) + "\n"))
-        _leave("sim.log", lambda name: write_replacing(Path(name), "".join(f"{line}\n" for line in self._log)))
+        log = "".join(f"@{cycle} {line}\n" for cycle, line in self._log)
+        _leave("sim.log", lambda name: write_replacing(Path(name), log))
         if self._recorder is not None:
+            if hasattr(self, "simulation"):
+                sources = sources_of(self.simulation.program, self._folder)
+                told = self._recorder.context.at_end(self.simulation, sources, self._log, self._told_failure())
+                self._recorder.context = told
             _leave(os.environ[TRACE_VARIABLE], lambda name: self._recorder.save(Path(name)))
 
     def _note(self, cycle: int, text: str) -> None:
         """Keep a line of the log."""
-        self._log.append(f"@{cycle} {one_line(text)}")
+        self._log.append((cycle, one_line(text)))
+
+    def _told_failure(self) -> str:
+        """The error that ended the run, with its hint and its report; "" for none."""
+        if self._failure is None:
+            return ""
+        error = CstoolError(self._failure["message"], self._failure["hint"])
+        return f"{error}\n\n{self._failure['report'] or ''}".rstrip()
 
     def _print(self, time: int, pe: int, text: str) -> None:  # noqa: ARG002 - programs print their places themselves
         self._note(time, text)

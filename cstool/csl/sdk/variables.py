@@ -1,5 +1,7 @@
 """Environment variables of the simulator process."""
 
+JOURNAL_VARIABLE = "CSTOOL_FABRIC_JOURNAL"
+"""directory for the requests of host scripts (`journal`)"""
 TRACE_VARIABLE = "CSTOOL_FABRIC_TRACE"
 """path of the trace file"""
 LIMIT_VARIABLE = "CSTOOL_FABRIC_MAX_CYCLES"

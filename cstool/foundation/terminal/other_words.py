@@ -65,6 +65,7 @@ OTHER_COMMANDS = {
     **dict.fromkeys(("data_preprocess", "preprocess", "prepare"), "`cstool data prepare text` makes a data set"),
     "tokenize": "`cstool data prepare text --tokenizer tokenizer.json` makes a data set of its tokens",
     "data_processor": "`cstool data info` and `cstool data check` tell about a data set",
+    **dict.fromkeys(("debugger", "gdb"), "`cstool fabric debug DIR` debugs a program in CSL"),
     "move": "`cstool checkpoint copy`, then `cstool checkpoint delete`",
     "export": "`cstool checkpoint convert` writes the formats of other tools",
     "list_converters": "`cstool checkpoint convert --help` names the formats",

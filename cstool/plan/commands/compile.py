@@ -48,7 +48,8 @@ compile_app = typer.Typer(cls=ParamsGroup, invoke_without_command=True, no_args_
 
 @compile_app.callback(
     epilog="Example: cstool compile --params gpt2_small --plot gpt2_small.svg\n"
-    "Example: cstool compile --params gpt2_small --system cs3 --num_csx 2 --out gpt2_small.json"
+    "Example: cstool compile --params gpt2_small --system cs3 --num_csx 2 --out gpt2_small.json\n"
+    "Example: cstool compile --params fc_mnist --emit csl -o fc_mnist_csl"
 )
 @with_messages
 def compile_(
@@ -70,13 +71,22 @@ def compile_(
     plot: PlotOption = None,
     color_by: ColorOption = "work",
     theme: ThemeOption = "light",
+    pes: Annotated[str | None, option("--pes", "W,H", "Use a corner of the wafer, of so many PEs.")] = None,
+    emit: Annotated[
+        Literal["csl"] | None,
+        option("--emit", "csl", "Write a program in CSL, too, for the simulated fabric."),
+    ] = None,
+    output: Annotated[
+        Path | None, option("--output -o", "DIR", "Folder of that program.", show_default="MODEL_csl")
+    ] = None,
     set_: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Map the model of a params file onto the wafer, and report the result.
 
     It writes an artifact, which cstool run executes. Times and memory are modelled for the wafer; nothing is
-    measured. The same input is compiled once.
+    measured. The same input is compiled once. With --emit csl the layout is that of weight streaming, on cs3 and
+    --pes 8,8 if not told otherwise.
     """
     from cstool.plan.commands.compile_report import artifact_document, print_artifact
     from cstool.plan.verbs.compiling import check_kernels, compile_trainers, plot_artifact
@@ -92,6 +102,18 @@ def compile_(
         raise CompileError(f"--out: must be for one trainer, got {len(trainers)} in {params}", "use --compile_dir")
     if plot and len(trainers) > 1:
         raise CompileError(f"--plot: must be for one trainer, got {len(trainers)} in {params}", "plot them apart")
+    corner = None if pes is None else parse_pes(pes)
+    if output is not None and emit is None:
+        raise CompileError("--output: must come with --emit, which says what is written", "--out has the artifact")
+    if emit is not None:
+        if len(trainers) > 1:
+            raise CompileError(f"--emit: must be for one trainer, got {len(trainers)} in {params}", "emit them apart")
+        if execution_mode == "pipelined":
+            raise CompileError("--execution_mode: must be weight_streaming with --emit csl, got pipelined")
+        execution_mode, corner = "weight_streaming", corner or (8, 8)
+        source = ctx.get_parameter_source("system")
+        if source is not None and source.name == "DEFAULT":
+            system = "cs3"
     if validate_only:
         found = check_kernels(trainers)
         if as_json:
@@ -107,6 +129,7 @@ def compile_(
         out=out,
         show_after=print_after or (),
         show=lambda name, text: print(f"-- after {name}\n{text}", file=sys.stderr),
+        pes=corner,
         execution_mode=execution_mode,
         recompute=recompute,
         micro_batch_size=micro_batch_size,
@@ -114,12 +137,22 @@ def compile_(
     documents = []
     for number, compiled in enumerate(every, start=1):
         plot_artifact(compiled.artifact, plot or (), color_by, theme)
+        written = None
+        if emit is not None:
+            from cstool.cli.verbs.on_fabric import emit_csl
+
+            written = emit_csl(compiled.artifact, output or Path(f"{compiled.artifact.graph.name}_csl"))
         if as_json:
-            documents.append(artifact_document(compiled) | {"notes": compiled.notes})
+            more = {} if written is None else {"csl": written.partition(":")[0]}
+            documents.append(artifact_document(compiled) | {"notes": compiled.notes} | more)
             continue
         if len(trainers) > 1:
             print(f"{'' if number == 1 else chr(10)}Trainer {number} of {len(trainers)} (trainer.{number - 1})")
         print_artifact(compiled)
+        if written is not None:
+            print()
+            print_line(f"written {written}")
+            print_line(f"`cstool fabric run {written.partition(':')[0]} --arch wse3` runs it")
     if as_json:
         print_json(documents[0] if len(trainers) == 1 else {"trainers": documents})
 
@@ -167,6 +200,18 @@ def show(
         print_json(artifact_document(compiled))
     else:
         print_artifact(compiled)
+
+
+def parse_pes(text: str) -> tuple[int, int]:
+    """Width and height of a rectangle, as `8,4`.
+
+    Raises:
+        CompileError: it has another form
+    """
+    width, _, height = text.partition(",")
+    if not (width.isdecimal() and height.isdecimal()):
+        raise CompileError(f"--pes: must be W,H, columns and rows of PEs, got {text!r}", "for example --pes 8,8")
+    return int(width), int(height)
 
 
 def check_plots(plots: Sequence[Path], error: type[CstoolError] = CompileError) -> None:

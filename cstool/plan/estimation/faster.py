@@ -155,7 +155,7 @@ class _Products:
             yield most - most % groups
             # The samples of the number of tokens per PE that has the best rate.
             tokens = range(1, self._per_pe(most, groups) + 1)
-            best = max(tokens, key=lambda each: (each / self._pe.axpy_cycles(each), each))
+            best = max(tokens, key=lambda each: (each / self._pe.axpy_cycles(each, is_apart=True), each))
             if 0 < (size := groups * (best * self._fabric.height // self._tokens)) <= most:
                 yield size
 
@@ -165,7 +165,7 @@ class _Products:
     def _cycles(self, columns: int, tokens_per_pe: int) -> int:
         """Cycles of a micro-batch: each weight of a PE takes an AXPY over its tokens."""
         weights = sum(outputs * ceil_div(inputs, columns) for inputs, outputs in self._outputs.items())
-        return int(max(1, weights) * self._pe.axpy_cycles(tokens_per_pe))
+        return int(max(1, weights) * self._pe.axpy_cycles(tokens_per_pe, is_apart=True))
 
     def _per_pe(self, size: int, groups: int) -> int:
         """Number of tokens per PE."""

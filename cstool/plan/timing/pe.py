@@ -153,10 +153,10 @@ class Pe:
         >>> Pe(load_system("cs3"), 16).axpy_in_place_cycles(16)
         5
 
-        Of 32 bits, in place or not is the same: y is in memory.
+        Of 32 bits, in place or not is the same: y is in memory, in other banks than x.
         """
         if self._is_wide:
-            return self.axpy_cycles(length)
+            return self.axpy_cycles(length, is_apart=True)
         is_cached = length * self.operand_bytes <= self._cached * SUM_BYTES
         moved = self.operand_bytes * length
         reads = ceil_div(moved * (2 - is_cached), self._read)

@@ -137,7 +137,8 @@ def _add_matmul(phases: Phases, pe: Pe, item: MatMul, width: Any, height: Any, n
     i, o = ceil_div(item.inputs, width), ceil_div(item.outputs, height)
     # PEs that have the busiest expert multiply with the tokens of that; the others wait for them.
     tokens = math.ceil(item.tokens * item.busiest)
-    products = minimum(i * pe.axpy_cycles(o), o * pe.axpy_cycles(i))
+    # Sums begin in other banks than the tile, as in weight streaming.
+    products = _products(pe, i, o)
     compute = tokens * (products + pe.partial_sum_cycles(o, width))
     link = tokens * maximum(o * (width > 1), pe.wavelets(i))
     phases.forward.add(compute=compute, link=link)
@@ -150,4 +151,9 @@ def _add_matmul(phases: Phases, pe: Pe, item: MatMul, width: Any, height: Any, n
         )
     if (part := item.trained_part) is not None:
         o = ceil_div(part.outputs, height)
-        phases.gradient.add(compute=tokens * minimum(i * pe.axpy_cycles(o), o * pe.axpy_cycles(i)))
+        phases.gradient.add(compute=tokens * _products(pe, i, o))
+
+
+def _products(pe: Pe, i: Any, o: Any) -> Any:
+    """AXPYs of a tile with one token, over its longer side."""
+    return minimum(i * pe.axpy_cycles(o, is_apart=True), o * pe.axpy_cycles(i, is_apart=True))

@@ -17,6 +17,9 @@ Weights come in, and gradients leave, at the rate of the links off the wafer. Of
 each with its place, or all of it where that is less; each non-zero is one AXPY, and of its gradient only they leave
 (`busiest_axpys`).
 
+Sums and deltas begin in other banks than the activations that they are made of, so an AXPY of 32 bits reads both in a
+cycle: programs in CSL lay them out so (docs/csl/fabric_models.md).
+
 Of experts all weights come, and each is multiplied with the tokens of a PE that chose its expert: as many on each PE
 and with each expert, as if the router balanced them; of sparse experts each has as many non-zeros as another. Where one
 is busier than the others, its products hold up the weights behind it, and the weights of the others come no sooner: the
@@ -273,7 +276,7 @@ class _Products:
             return
         pe, stream, needs_delta, t = self.pe, self.stream, self.needs_delta, layout.tokens_per_pe
         arriving = busiest_axpys(item, layout.columns, self.outputs_in_flight)
-        products = arriving * pe.axpy_cycles(t)
+        products = arriving * pe.axpy_cycles(t, is_apart=True)
         edge = edge_cycles(pe, stream.matrix_bytes(item))
         partial = item.outputs * t * (layout.columns > 1)
         compute = products + item.outputs * pe.partial_sum_cycles(t, layout.columns)
@@ -298,7 +301,7 @@ class _Products:
         # The groups' sums are as far apart as a group is wide.
         beyond = chain_cycles(pe.system.links, layout.groups, leaving, apart=layout.columns) - leaving
         latency = _sum_latency(pe, layout.rows, leaving) + maximum(0, beyond)
-        compute = leaving * pe.axpy_cycles(t) + sums
+        compute = leaving * pe.axpy_cycles(t, is_apart=True) + sums
         phases.gradient.add(compute=compute, link=maximum(leaving, deltas), egress=out, latency=latency)
 
     def _add_experts(self, phases: Phases, item: MatMul, layout: Layout | Layouts) -> None:

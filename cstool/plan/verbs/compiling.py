@@ -99,6 +99,7 @@ def compile_trainers(
     out: Path | None,
     show_after: Sequence[str],
     show: Callable[[str, str], None],
+    pes: tuple[int, int] | None = None,
     **asked: Any,
 ) -> Iterator[Compiled]:
     """Compile the models of trainers, one after the other, and keep the artifacts. The same input is compiled once.
@@ -109,6 +110,7 @@ def compile_trainers(
         out: the file of the artifact; None for the folder of the params, where an existing artifact is reused
         show_after: names of passes after which the program is shown, or "all"
         show: is told the name of a pass, and the program after it
+        pes: width and height of the corner of the wafer that is used; None for all of it
         asked: execution_mode, recompute and micro_batch_size as of `compile_model`
 
     Raises:
@@ -120,7 +122,7 @@ def compile_trainers(
     from cstool.plan import compiler
     from cstool.plan.compiler.density import sparsity_notes
 
-    loaded = load_system(system)
+    loaded = load_system(system) if pes is None else corner_of(load_system(system), *pes)
     for params in trainers:
         if out is None and not show_after:
             artifact, path = compiler.compile_or_load(params, loaded, params.artifacts_dir, **asked)
@@ -133,6 +135,20 @@ def compile_trainers(
             else:
                 path = compiler.keep_artifact(params.artifacts_dir, artifact)
         yield Compiled(artifact, path, tuple(sparsity_notes(params, artifact)))
+
+
+def corner_of(system: System, width: int, height: int) -> System:
+    """A system of which a corner of the wafer is used.
+
+    Raises:
+        CompileError: the wafer is smaller
+    """
+    from dataclasses import replace
+
+    fabric = system.fabric
+    if not (1 <= width <= fabric.width and 1 <= height <= fabric.height):
+        raise CompileError(f"--pes: must be 1,1 to {fabric.width},{fabric.height}, got {width},{height}")
+    return replace(system, fabric=replace(fabric, width=width, height=height))
 
 
 def _shows(names: Sequence[str], show: Callable[[str, str], None]) -> Callable[[str, Program], None] | None:

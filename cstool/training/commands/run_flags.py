@@ -102,10 +102,11 @@ class RunFlags:
         ),
     ] = "auto"
     executor: Annotated[
-        Literal["table", "python"],
+        Literal["table", "python", "fabric"],
         flag(
             "--executor",
-            "Who calls kernels: a table, where few weights are all in memory, or Python. Same results.",
+            "Who calls kernels: a table, where few weights are all in memory, or Python. Same results. fabric: CSL on "
+            "the simulated fabric computes, for small models.",
         ),
     ] = "table"
     precision: Annotated[

@@ -19,7 +19,8 @@ from cstool.training.kernels.gemm_providers import choose_gemm
 from cstool.training.kernels.one_thread import one_blas_thread
 from cstool.training.kernels.tables import table_bytes
 from cstool.training.machine.budgets import activation_budget_bytes
-from cstool.training.machine.cluster import TABLE, Cluster
+from cstool.training.machine.cluster import INTERPRETER, TABLE, Cluster
+from cstool.training.machine.device import Device, on_device
 from cstool.training.machine.grains import grain_samples
 from cstool.training.machine.inputs import Batch, InputWorker
 from cstool.training.machine.lanes import STAGES_APART
@@ -62,6 +63,7 @@ class Appliance:
         link: to other ranks, which wait for orders
         backing: place of MemoryX; None for the main memory of this process
         executor: one of `EXECUTORS`, see `cluster.py`
+        device: computes in place of the kernels of this host
 
     Raises:
         ClusterError: weights, optimizer state and gradients do not fit the memory
@@ -79,6 +81,7 @@ class Appliance:
         link: Link = ALONE,
         backing: Backing | None = None,
         executor: str = TABLE,
+        device: Device | None = None,
     ) -> None:
         self.kept, self.graph, self.precision = kept, kept.graph, kept.precision
         self.seed = seed
@@ -86,7 +89,8 @@ class Appliance:
         self.loss_scale = LossScale(kept.loss_scaling)
         """of the step that comes next"""
         self._lanes = lanes
-        self._recompute, self._executor = recompute, executor
+        self._device = device
+        self._recompute, self._executor = recompute, executor if device is None else INTERPRETER
         backing = backing or Backing(deal_panels(kept, 1))
         if memory_bytes is None:
             shards = backing.shards
@@ -259,7 +263,7 @@ class Appliance:
         """
         if (batch_size, trains) in self._clusters:
             return self._clusters[batch_size, trains]
-        grain = grain_samples(self.graph, batch_size)
+        grain = batch_size if self._device is not None else grain_samples(self.graph, batch_size)
         layout = lay_out(
             self.graph,
             grain=grain,
@@ -270,6 +274,8 @@ class Appliance:
             recompute=self._recompute,
             narrow=self.kept.narrow,
         )
+        if self._device is not None:
+            layout = on_device(layout, self._device)
         found = self._clusters[batch_size, trains] = Cluster(
             layout, self.others.exchange, lanes=self._lanes, seed=self.seed, apart=self._apart, executor=self._executor
         )

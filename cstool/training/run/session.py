@@ -16,6 +16,7 @@ from cstool.model.ir import Graph
 from cstool.model.params import Params
 from cstool.training.machine.appliance import Appliance
 from cstool.training.machine.cluster import Cluster
+from cstool.training.machine.device import Device
 from cstool.training.machine.ranks.link import ALONE, Link
 from cstool.training.machine.ranks.orders import Wire
 from cstool.training.machine.sparsity import KernelChooser
@@ -82,12 +83,13 @@ class RunOrder:
         load_checkpoint_states: "all", or which parts to load; None: as the params say
         lanes: host threads; None to choose
         sparse_kernels: one of `SPARSE_KERNELS`
-        executor: one of `EXECUTORS`
+        executor: one of `EXECUTORS`, or "fabric" with a device
         trace: the file that a trace of a few training steps goes to; None for no trace
         log_folder: of the log of this run, for `performance.json`; None for none
         command: writes the command that began the run with other flags, as the one to type next; None for no such line
         link: to the other ranks
         trainer: number of the trainer in its file
+        device: computes in place of the kernels of this host
     """
 
     mode: str
@@ -101,6 +103,7 @@ class RunOrder:
     command: Callable[[Mapping[str, str | None]], str] | None = None
     link: Link = ALONE
     trainer: int = 0
+    device: Device | None = None
 
 
 @dataclass

@@ -91,6 +91,7 @@ def open_session(
             link=order.link,
             backing=backing,
             executor=order.executor,
+            device=order.device,
         )
     )
     modelled = Modelled(artifact.system.name, artifact.mode, artifact.step_s)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from cstool.foundation.progress import Progress
     from cstool.model.ir import Artifact
     from cstool.model.params import Params
+    from cstool.training.machine.device import Device
     from cstool.training.machine.ranks.link import Link
     from cstool.training.run.result import Modelled, RunResult
 
@@ -59,7 +60,8 @@ class RunRequest:
         artifact: run an earlier result of the compiler; None compiles, or takes the one that is kept
         lanes: host threads; None to choose. Results do not depend on it
         sparse_kernels: "auto", "always", "never" or "measure": the choice of kernels for sparse weights
-        executor: "table" or "python": who calls the kernels. Results do not depend on it
+        executor: "table" or "python": who calls the kernels. Results do not depend on it. "fabric": `run_all` is given
+            a device
         trace: a .json file that a trace of a few training steps goes to
 
     Raises:
@@ -83,7 +85,7 @@ class RunRequest:
         check_choice("execution_mode", self.execution_mode, EXECUTION_MODES)
         check_choice("recompute", self.recompute, RECOMPUTE)
         check_choice("sparse_kernels", self.sparse_kernels, ("auto", "always", "never", "measure"))
-        check_choice("executor", self.executor, ("table", "python"))
+        check_choice("executor", self.executor, ("table", "python", "fabric"))
         check_lanes(self.lanes)
         if self.trace is not None:
             check_trace_file(self.trace)
@@ -241,6 +243,7 @@ def run_all(
     called: str | None = None,
     command: Callable[[Mapping[str, str | None]], str] | None = None,
     link: Link | None = None,
+    open_device: Callable[[Params], Device] | None = None,
 ) -> list[RunResult | NotRun]:
     """Run trainers one after the other, each with its log in its model_dir.
 
@@ -251,6 +254,7 @@ def run_all(
         called: the verb that was called from Python; None for a command
         command: writes the command that was typed with other flags; None where there was none
         link: to other ranks, which call this, too; None where there are none
+        open_device: makes the device of executor "fabric" for a trainer
 
     Raises:
         ToldElsewhere: the run is over, and this is not rank 0
@@ -258,6 +262,8 @@ def run_all(
     """
     from cstool.training.machine.ranks.link import ALONE
 
+    if request.executor == "fabric" and open_device is None:
+        raise CstoolError("executor: must be table or python here, got fabric", "`cstool run --executor fabric` has it")
     link = link or ALONE
     if link.rank > 0:
         from cstool.training.run.follow import follow
@@ -308,6 +314,7 @@ def run_all(
                 None if several else command,
                 link,
                 number,
+                None if open_device is None else open_device(params),
             )
             results.append(run(params, compiled, order, screen.progress))
     return results

@@ -1,5 +1,8 @@
 #!/usr/bin/env cs_python
-"""A bitonic sort along a row of PEs, beside NumPy."""
+"""A bitonic sort along a row of PEs, beside NumPy.
+
+Source: K. E. Batcher, Sorting networks and their applications, AFIPS 1968
+"""
 
 import sys
 from pathlib import Path
@@ -7,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
-from host import Wafer
+from host import Wafer, check
 
 wafer = Wafer()
 levels, n = wafer.params["levels"], wafer.params["n"]
@@ -18,5 +21,4 @@ with wafer:
     wafer.call("sort")
     result = wafer.get("keys", keys.shape, np.int32)
 
-np.testing.assert_array_equal(result.ravel(), np.sort(keys.ravel()))
-print("SUCCESS")
+check(result.ravel(), np.sort(keys.ravel()), picture=result.ravel(), of="sorted numbers")

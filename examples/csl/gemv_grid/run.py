@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
-from host import Wafer
+from host import Wafer, check
 
 wafer = Wafer()
 width, height, M, N = (wafer.params[name] for name in ("width", "height", "M", "N"))
@@ -24,5 +24,4 @@ with wafer:
     wafer.call("gemv")
     y = wafer.get("y", (height, 1, rows), at=(width - 1, 0))
 
-np.testing.assert_allclose(y.ravel(), A.astype(float) @ x + b, rtol=0, atol=1e-5 * N)
-print("SUCCESS")
+check(y.ravel(), A.astype(float) @ x + b, 1e-5 * N, picture=y.ravel(), of="y")

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
-from host import Wafer
+from host import Wafer, check
 
 wafer = Wafer()
 width, M, N = (wafer.params[name] for name in ("width", "M", "N"))
@@ -23,5 +23,4 @@ with wafer:
     wafer.call("gemv")
     y = wafer.get("y", (1, width, M // width))
 
-np.testing.assert_allclose(y.ravel(), A.astype(float) @ x + b, rtol=0, atol=1e-5 * N)
-print("SUCCESS")
+check(y.ravel(), A.astype(float) @ x + b, 1e-5 * N, picture=y.ravel(), of="y")

@@ -1,5 +1,8 @@
 #!/usr/bin/env cs_python
-"""The Game of Life on a grid of PEs, beside NumPy."""
+"""The Game of Life on a grid of PEs, beside NumPy.
+
+Source: M. Gardner, Mathematical Games, Scientific American, October 1970
+"""
 
 import sys
 from pathlib import Path
@@ -7,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
-from host import Wafer
+from host import Wafer, check
 
 wafer = Wafer()
 width, height, rows, columns, steps = (wafer.params[key] for key in ("width", "height", "rows", "columns", "steps"))
@@ -26,5 +29,4 @@ for _ in range(steps):
     i, j = cells.shape
     around = sum(field[di : i + di, dj : j + dj] for di in range(3) for dj in range(3) if (di, dj) != (1, 1))
     cells = ((around == 3) | ((around == 2) & (cells == 1))).astype(np.uint32)
-np.testing.assert_array_equal(result, cells)
-print("SUCCESS")
+check(result, cells, picture=result, of="alive cells at the end")

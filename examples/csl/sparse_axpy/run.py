@@ -1,5 +1,8 @@
 #!/usr/bin/env cs_python
-"""A sparse matrix streamed past activations that stay, beside NumPy."""
+"""A sparse matrix streamed past activations that stay, beside NumPy.
+
+Source: weight streaming: S. Lie, Hot Chips 34, 2022
+"""
 
 import sys
 from pathlib import Path
@@ -7,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
-from host import Wafer
+from host import Wafer, check
 
 wafer = Wafer()
 width, height, features, outputs, tokens, capacity = (
@@ -34,5 +37,4 @@ with wafer:
     Y = wafer.get("Y", (height, 1, outputs * tokens))
 Y = Y.reshape(height, outputs, tokens).transpose(1, 0, 2).reshape(outputs, -1)
 
-np.testing.assert_allclose(Y, W.astype(float) @ X, rtol=0, atol=1e-5 * features)
-print("SUCCESS")
+check(Y, W.astype(float) @ X, 1e-5 * features, picture=Y, of="Y")

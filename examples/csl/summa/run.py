@@ -1,5 +1,8 @@
 #!/usr/bin/env cs_python
-"""C = A B on a square of PEs (SUMMA), beside NumPy."""
+"""C = A B on a square of PEs (SUMMA), beside NumPy.
+
+Source: R. A. van de Geijn and J. Watts, SUMMA: Scalable universal matrix multiplication algorithm, 1997
+"""
 
 import sys
 from pathlib import Path
@@ -7,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
-from host import Wafer
+from host import Wafer, check
 
 wafer = Wafer()
 P, Mt, Kt, Nt = (wafer.params[key] for key in ("P", "Mt", "Kt", "Nt"))
@@ -28,5 +31,4 @@ with wafer:
     C = wafer.get("C", (P, P, Mt * Nt))
 C = C.reshape(P, P, Nt, Mt).transpose(0, 3, 1, 2).reshape(P * Mt, P * Nt)
 
-np.testing.assert_allclose(C, A.astype(float) @ B, rtol=0, atol=1e-5 * P * Kt)
-print("SUCCESS")
+check(C, A.astype(float) @ B, 1e-5 * P * Kt, picture=C, of="C")

@@ -1,11 +1,13 @@
 """`cstool fabric`."""
 
+import io
 import json
 from pathlib import Path
 
 import pytest
 
 from cstool.csl.fabric.stats import read_stats
+from cstool.csl.fabric.trace import Recorder, read_trace
 from cstool.csl.sdk.artifact import write_program
 from tests.end_to_end.refusals import error, rows
 from tests.unit.csl.fabric.waits import sender_and_receiver
@@ -43,6 +45,10 @@ def once(tmp_path_factory):
     said = []
     run_directory(folder, trace=folder / "t.trace", show=said.append)
     assert said == ["the host waits"]
+    Recorder(sender_and_receiver(5)).save(folder / "empty.trace")
+    long = Recorder(sender_and_receiver(5))
+    long(2**51, 0, "task", "main")
+    long.save(folder / "long.trace")
     return folder
 
 
@@ -105,6 +111,39 @@ def test_colors_are_listed_and_drawn(cstool, drawn, golden):
     assert [use["color"] for use in cstool("fabric", "routes", "out", "--json").document["colors"]] == [0, 5, 9, 21]
 
 
+def test_a_simulation_is_debugged_with_commands_of_a_file_or_stdin(cstool, directory, golden, monkeypatch):
+    Path("commands.txt").write_text("until 10\n\n# to the end\ncontinue\nwaits\nback 2\n")
+    done = cstool("fabric", "debug", "sums", "--commands", "commands.txt")
+    assert (done.code, done.stderr) == (0, "")
+    golden("cli/fabric_debug.txt", done.stdout)
+    monkeypatch.setattr("sys.stdin", io.StringIO(Path("commands.txt").read_text()))
+    assert cstool("fabric", "debug", "sums") == done
+    Path("commands.txt").write_text("until 10\nstop\nbrek\n")
+    failed = cstool("fabric", "debug", "sums", "--commands", "commands.txt")
+    assert failed.code == 2
+    assert failed.stderr == error("debugger: each of its commands must be valid, 2 of 3 were not")
+
+
+def test_a_script_without_a_simulation_is_not_debugged(cstool, directory):
+    failed = cstool("fabric", "debug", "sums", "--arch", "wse3", "--commands", "/dev/null")
+    message = "sums: a simulation must begin, the script ended with 3 before one\nhint: see what it said above"
+    assert (failed.code, failed.stdout, failed.stderr) == (1, "no wse3 here\n", error(message))
+    Path("sums/quiet.sh").write_text("true\n")
+    quiet = cstool("fabric", "debug", "sums", "--script", "quiet.sh", "--commands", "/dev/null")
+    assert quiet.refusal == error("sums: a simulation must begin, the script has begun none")
+
+
+@pytest.mark.takes("two host scripts")
+def test_one_of_several_simulations_is_debugged(cstool, directory):
+    Path("commands.txt").write_text("")
+    Path("sums/twice.sh").write_text("cs_python run.py; cs_python run.py\n")
+    twice = ("fabric", "debug", "sums", "--script", "twice.sh", "--commands", "commands.txt")
+    assert "; simulation 2 of 2 is repeated here" in cstool(*twice).stdout
+    assert "; simulation 1 of 2 is repeated here" in cstool(*twice, "--simulation", "1").stdout
+    message = "--simulation: must be 1 to 2, which the script has run, got 3"
+    assert cstool(*twice, "--simulation", "3").stderr == error(message)
+
+
 REFUSED = rows("""\
 directory run none => none: must be a directory with a program in CSL, there is none
 directory run sums/out => sums/out: must have commands_wse2.sh, has no script
@@ -121,6 +160,9 @@ drawn routes out -o x.svg --color 3 => color: must be one of 0, 5, 9, 21, which 
 drawn routes out -o no/x.svg => no/x.svg: cannot be written: No such file or directory
 drawn routes . => .: must be a directory with a compiled program, has no out.json
     hint: cslc layout.csl ... -o DIRECTORY writes one
+directory debug none => none: must be a directory with a program in CSL, there is none
+directory debug sums --commands no.txt => no.txt: cannot be read, got: No such file or directory
+directory debug sums --commands sums/out => sums/out: cannot be read, got: Is a directory
 folder heat . => .: must have a sim_stats.json, in it or beside it, it has none
     hint: a run writes it at its end: `cstool fabric run DIR`
 ran trace t.trace --pe 1 => a PE must be X.Y, its column and row, got '1'\nhint: for example 1.0
@@ -135,6 +177,19 @@ ran trace t.trace --format simfab -o no/t.log => no/t.log: cannot be written, go
 ran trace t.trace -o t.log => --output: must come with --format, which says what is written\nhint: --format simfab
 ran trace sim_stats.json => sim_stats.json: must be a trace of a fabric, it is not, or is damaged
     hint: `cstool fabric run DIR --trace FILE` records one
+ran page t.trace -o t.pdf => --output: must end in .html, got t.pdf
+ran page t.trace -o no/t.html => no/t.html: cannot be written: No such file or directory
+ran page t.trace -o t.html --every 0 => --every: Input should be greater than or equal to 1
+    hint: `cstool fabric page --help` lists what there is
+ran page none.trace -o t.html => none.trace: must be a recorded trace, there is none
+    hint: `cstool fabric run DIR --trace FILE` records one
+ran page . -o t.html => .: must be a recorded trace, it is a directory
+    hint: `cstool fabric run DIR --trace FILE` records one
+ran page sim_stats.json -o t.html => sim_stats.json: must be a trace of a fabric, it is not, or is damaged
+    hint: `cstool fabric run DIR --trace FILE` records one
+ran page empty.trace -o t.html => empty.trace: must have events, has none
+    hint: a trace has events from the first launch, or the first wavelet, on
+ran page long.trace -o t.html => long.trace: must have at most 2^50 cycles for a page, has 2,251,799,813,685,248
 """)
 
 
@@ -183,6 +238,29 @@ def test_a_trace_is_asked_of_some_cycles(cstool, ran):
     assert cstool("fabric", "trace", "t.trace", "--link", "0.0:EAST", *some, "--json").document["carried"] == hops[2:4]
     late = cstool("fabric", "trace", "t.trace", "--pe", "1.0", "--link", "0.0:EAST", "--cycles", "1000:", "--json")
     assert {name: late.document[name] for name in ("did", "came", "carried")} == {"did": [], "came": [], "carried": []}
+
+
+def test_a_trace_is_a_page(cstool, ran, tmp_path):
+    path = tmp_path / "t.html"
+    written = cstool("fabric", "page", "t.trace", "-o", str(path)).stdout
+    assert written == f"written for a browser: {path}, {path.stat().st_size:,} bytes, every cycle\n"
+    text = path.read_text()
+    assert f"<title>{ran.name}/t.trace</title>" in text
+    sampled = cstool("fabric", "page", "t.trace", "-o", str(path), "--every", "3", "--json").document
+    assert sampled == {"page": str(path), "bytes": path.stat().st_size, "every": 3}
+    assert cstool("fabric", "page", "t.trace", "-o", str(path), "--every", "3").stdout.endswith("one of 3 cycles\n")
+
+
+def test_a_page_that_is_too_large_says_what_to_do(cstool, ran, tmp_path, monkeypatch):
+    monkeypatch.setattr("cstool.csl.page.page.LARGEST", 20_000)
+    monkeypatch.setattr("cstool.csl.page.page.page_of", lambda *_: "x" * 50_000)
+    path = tmp_path / "t.html"
+    cycles = read_trace(Path("t.trace")).end
+    assert cstool("fabric", "page", "t.trace", "-o", str(path)).refusal == error(
+        f"{path}: a page must have at most 20,000 bytes, that of 2 x 1 PEs and {cycles} cycles has 50,000\n"
+        "hint: --every 5 samples it more, or run it with fewer PEs"
+    )
+    assert not path.exists()
 
 
 def test_builtins_are_listed_with_what_is_refused_and_why(cstool):

@@ -112,8 +112,9 @@ class Run:
         self.events = Events() if seed is None else ShuffledEvents(Random(seed))
         self.arrivals = []
         self.hops = []
+        self.turns = []
         self.pes = []
-        self.network = Network(case.program(), self.events, self.pes, self.on_hop)
+        self.network = Network(case.program(), self.events, self.pes, self.on_hop, self.on_turn)
         self.pes += [TestPE(self, x, y) for y in range(case.height) for x in range(case.width)]
         for pe in self.pes:
             self.events.at(case.start.get(pe.place, 0), pe.pump)
@@ -123,6 +124,10 @@ class Run:
 
     def on_hop(self, time, pe, port, wavelet):
         self.hops.append((time, pe % self.case.width, pe // self.case.width, port, wavelet))
+
+    def on_turn(self, time, flow):
+        route = flow.route()
+        self.turns.append((time, flow.router.pe, flow.position, route and route.tx))
 
     def until(self, time):
         """All of the cycles before `time`."""

@@ -187,6 +187,14 @@ def test_a_control_wavelet_goes_by_the_old_position_and_data_behind_it_by_the_ne
     assert controls[:1] == [(1, 1, WEST)]
     assert [port for x, y, port in controls if (x, y) == (1, 1)] == [WEST, EAST, SOUTH, NORTH]
     assert run.network.config(4, 5).current == 1
+    # What is told of the switch are the outputs by which data leaves from then on.
+    assert [(pe, position, tx) for _, pe, position, tx in run.turns] == [
+        (4, position, 1 << port) for position, port in ((2, EAST), (3, SOUTH), (0, NORTH), (1, WEST))
+    ]
+    for time, x, y, port, wavelet in run.hops:
+        latest = [tx for when, _, _, tx in run.turns if when <= time]
+        if (x, y) == (1, 1) and not wavelet.control:
+            assert latest[-1] == 1 << port
 
 
 def switches(pop, ring=False, width=4):
@@ -217,6 +225,8 @@ def test_which_router_executes_which_command(pop, sends, ends):
     case.sends = {(0, 0): [command(*each) for each in sends]}
     run = ran(case)
     assert [run.network.config(pe, 5).current for pe in range(4)] == ends
+    told = {pe: position for _, pe, position, _ in run.turns}
+    assert [told.get(pe, 0) for pe in range(4)] == ends
 
 
 def test_the_popped_payload_is_what_the_ce_gets():

@@ -96,6 +96,7 @@ def use() -> None:
         setattr(bits, name, function)
     units.address_of = _address_of  # type: ignore[assignment]
     units.call_unit = lambda unit, state, one, other: np.int64(_UNITS[int(unit)](state, one, other))
+    units.prefetch = lambda state, at: None
     from cstool.csl.fast import operations
 
     operations.math = _Math()  # type: ignore[attr-defined]

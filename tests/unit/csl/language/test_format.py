@@ -14,7 +14,7 @@ from tests.examples import examples
 from tests.unit.csl.language.test_parse_damaged import PROGRAM
 
 PROJECT = Path(__file__).parents[4]
-FOLDERS = ("cstool/csl/language/library", "examples/csl", "benchmarks/csl")
+FOLDERS = ("cstool/csl/language/library", "cstool/csl/models", "examples/csl", "benchmarks/csl")
 OURS = sorted(path for folder in FOLDERS for path in PROJECT.glob(f"{folder}/**/*.csl"))
 
 # A program, and below it the same, formatted.
