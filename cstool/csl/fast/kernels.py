@@ -1,11 +1,12 @@
 """How the engine is compiled, and where its machine code is kept."""
 
 import functools
+import inspect
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from numba import njit
+from numba import njit, types
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.compiler_machinery import LoweringPass, register_pass
@@ -20,12 +21,17 @@ _njit: Any = njit  # its type knows not all options
 _OPTIONS: Any = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
 
 
-@functools.cache
-def engine_folder() -> KernelFolder:
+def engine_path() -> Path:
     """The folder of the engine's machine code, of these sources on this CPU."""
     digest = digest_of_sources(Path(__file__).parents[2], ("csl/fast", "foundation/compiled"), ())
     add_compiler(digest)
-    return made_folder(cache_root() / f"fabric-{digest.hexdigest()}")
+    return cache_root() / f"fabric-{digest.hexdigest()}"
+
+
+@functools.cache
+def engine_folder() -> KernelFolder:
+    """Make that folder."""
+    return made_folder(engine_path())
 
 
 class _Codegen:
@@ -90,6 +96,19 @@ class _InnerCompiler(CompilerBase):  # type: ignore[misc]
         return [manager]
 
 
+ENTRIES: list[Any] = []
+"""all entries of the modules that are imported"""
+WORDS = types.int64[::1]
+"""the type of the state"""
+_TYPES = {"f": WORDS, "arguments": WORDS, "rows": types.int64[:, ::1]}
+"""types of parameters by name; others are int64"""
+
+
+def signature_of(compiled: Any) -> tuple[Any, ...]:
+    """Types of the parameters of an entry."""
+    return tuple(_TYPES.get(name, types.int64) for name in inspect.signature(compiled.py_func).parameters)
+
+
 def inner(function: Compiled) -> Compiled:
     """Compile a function that other compiled functions call."""
     options = {**_OPTIONS, "no_cpython_wrapper": True, "pipeline_class": _InnerCompiler}
@@ -99,6 +118,7 @@ def inner(function: Compiled) -> Compiled:
 def entry(function: Compiled) -> Compiled:
     """Compile a function that Python calls, with all that it calls; its machine code is kept in a file."""
     compiled = _njit(**_OPTIONS)(function)
+    ENTRIES.append(compiled)
     folder = engine_folder().path
     if folder is not None:
         compiled._cache = KernelCache(function, folder)

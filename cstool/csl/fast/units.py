@@ -12,10 +12,8 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
-from cstool.csl.fast.kernels import Compiled, entry
+from cstool.csl.fast.kernels import WORDS, Compiled, entry
 
-WORDS = types.int64[::1]
-"""the type of the state"""
 SIGNATURE = (WORDS, types.int64, types.int64)
 """types of the arguments of a unit: the state, and two numbers; its result is an int64"""
 
