@@ -1,4 +1,4 @@
-"""The engine, compiled: by one process, once for each state of its sources; ahead of time, or when it is needed first."""
+"""The engine, compiled: by one process, once for each state of its sources, ahead of time or when it is needed."""
 
 import os
 import subprocess
@@ -33,9 +33,8 @@ def compile_engine() -> None:
         except (OSError, NoLocksError):
             break
     try:
-        from cstool.csl.fast import engine
+        import cstool.csl.fast.engine  # noqa: F401 - it makes all entries
 
-        assert engine  # its import makes all entries
         for each in ENTRIES:
             each.compile(signature_of(each))
         if lock is not None and folder is not None:

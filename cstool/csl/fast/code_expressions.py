@@ -514,7 +514,8 @@ class Expressions(ABC):
                 raise UntranslatableError("an index outside a tuple")
             number = at.const % len(types)
             if value.parts is not None:
-                return value.parts[number]
+                part: Val = value.parts[number]
+                return part
             before = size_of(types[:number])
             if isinstance(value.const, tuple):
                 part: Val = self.module.known(value.const[number])

@@ -1,10 +1,11 @@
 """One PE in compiled code: its main thread (`main_thread`), and its datapath (`datapath`, `microthread`)."""
 
 from cstool.csl.fast import control
-from cstool.csl.fast.cells import inner, schedule
+from cstool.csl.fast.cells import schedule
 from cstool.csl.fast.elements import SOURCES
 from cstool.csl.fast.instructions import HELD
 from cstool.csl.fast.interpreter import ENDED, PAUSED, WAITS, element, let_read_ahead, run, start_function, watch
+from cstool.csl.fast.kernels import inner
 from cstool.csl.fast.operands import NONE, REGISTER, save
 from cstool.csl.fast.picker import (
     activate_at,

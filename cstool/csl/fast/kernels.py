@@ -34,6 +34,9 @@ def engine_folder() -> KernelFolder:
     return made_folder(engine_path())
 
 
+_register: Any = register_pass
+
+
 class _Codegen:
     """A code generator that knows no global variables of a function without machine code."""
 
@@ -47,7 +50,7 @@ class _Codegen:
         """Do nothing."""
 
 
-class _InnerLibrary(JITCodeLibrary):  # type: ignore[misc]
+class _InnerLibrary(JITCodeLibrary):
     """A function in LLVM's language, to be linked into others."""
 
     @property
@@ -58,21 +61,21 @@ class _InnerLibrary(JITCodeLibrary):  # type: ignore[misc]
         pass
 
     def _finalize_final_module(self) -> None:
-        self._finalize_dynamic_globals()
+        self._finalize_dynamic_globals()  # type: ignore[no-untyped-call]
         self._finalized = True
 
     def get_pointer_to_function(self, name: str) -> int:  # noqa: ARG002
         return 0
 
 
-@register_pass(mutates_CFG=True, analysis_only=False)
-class _Unoptimized(LoweringPass):  # type: ignore[misc]
+@_register(mutates_CFG=True, analysis_only=False)
+class _Unoptimized(LoweringPass):
     """Make no machine code of a function: it is optimized, and compiled, where it is linked into an entry."""
 
     _name = "cstool_unoptimized"
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
 
     def run_pass(self, state: Any) -> bool:
         library = state.targetctx.codegen().create_library(state.func_id.func_qualname)
@@ -82,11 +85,11 @@ class _Unoptimized(LoweringPass):  # type: ignore[misc]
         return False
 
 
-class _InnerCompiler(CompilerBase):  # type: ignore[misc]
+class _InnerCompiler(CompilerBase):
     """Numba's compiler, up to LLVM's own code."""
 
     def define_pipelines(self) -> list[Any]:
-        manager = DefaultPassBuilder.define_nopython_pipeline(self.state)
+        manager: Any = DefaultPassBuilder.define_nopython_pipeline(self.state)  # type: ignore[no-untyped-call]
         manager.passes.insert(
             next(k for k, (each, _) in enumerate(manager.passes) if each is NativeLowering),
             (_Unoptimized, "no optimizations"),

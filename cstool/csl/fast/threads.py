@@ -1,7 +1,8 @@
 """Operations begin and end, as code and the datapath ask: the parts of `datapath` and `main_thread` below the code."""
 
 from cstool.csl.fast import codes
-from cstool.csl.fast.cells import allocate, fail, inner, schedule
+from cstool.csl.fast.cells import allocate, fail, schedule
+from cstool.csl.fast.kernels import inner
 from cstool.csl.fast.picker import set_cycles, settle, tick_at
 from cstool.csl.fast.ramp import recolor
 from cstool.csl.fast.state import (
