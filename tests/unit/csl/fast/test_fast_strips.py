@@ -22,11 +22,20 @@ def outcomes(program, launches, max_cycles=3000):
         yield seen, [bytes(pe.u8) for pe in simulation.pes] if seen["error"] is None else None
 
 
+PROGRAMS = {
+    "summa": ("multiply", {"P": 4, "Mt": 4, "Kt": 3, "Nt": 5}),
+    "stencil": ("run", {"width": 4, "height": 3, "rows": 4, "columns": 5, "steps": 6}),
+    "column_reduce": ("reduce", {"width": 4, "height": 3, "n": 8}),
+}
+"""examples whose wavelets go from row to row: the function of the host, and parameters"""
+
+
 @pytest.mark.takes("the engine is compiled first")
 @pytest.mark.parametrize("arch", ["wse2", "wse3"])
-@pytest.mark.parametrize(("name", "function"), [("summa", "multiply"), ("stencil", "run"), ("column_reduce", "reduce")])
-def test_examples_on_two_strips(name, function, arch):
-    program = compile_csl(EXAMPLES / name / "layout.csl", arch, {})
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_examples_on_two_strips(name, arch):
+    function, params = PROGRAMS[name]
+    program = compile_csl(EXAMPLES / name / "layout.csl", arch, params)
     one, two = outcomes(program, function_launches(program, function), 30_000)
     assert one == two
     assert one[0]["error"] is None
