@@ -514,8 +514,7 @@ class Expressions(ABC):
                 raise UntranslatableError("an index outside a tuple")
             number = at.const % len(types)
             if value.parts is not None:
-                part: Val = value.parts[number]
-                return part
+                return value.parts[number]
             before = size_of(types[:number])
             if isinstance(value.const, tuple):
                 part: Val = self.module.known(value.const[number])
