@@ -514,11 +514,12 @@ class Expressions(ABC):
                 raise UntranslatableError("an index outside a tuple")
             number = at.const % len(types)
             if value.parts is not None:
-                part: Val = value.parts[number]
-                return part
+                known: Val = value.parts[number]
+                return known
             before = size_of(types[:number])
             if isinstance(value.const, tuple):
-                return self.module.known(value.const[number])
+                known = self.module.known(value.const[number])
+                return known
             assert value.place is not None
             return Val(types[number], value.place.plus(before))
         if not types or len(set(types)) > 1:
