@@ -518,8 +518,7 @@ class Expressions(ABC):
                 return known
             before = size_of(types[:number])
             if isinstance(value.const, tuple):
-                known = self.module.known(value.const[number])
-                return known
+                return self.module.known(value.const[number])
             assert value.place is not None
             return Val(types[number], value.place.plus(before))
         if not types or len(set(types)) > 1:
