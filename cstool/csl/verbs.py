@@ -189,7 +189,8 @@ def run_directory(
         trace: a file for the trace
         memcpy: "direct": copies take no cycles; "modelled": words take their time on the I/O channels
         time: the model of time, "simulator" or "busy_wafer" (`fabric.time_model`)
-        engine: "fast"; "reference": one PE at a time, in Python. Values and cycles are the same; a trace takes that one
+        engine: "fast"; "reference": one PE at a time, in Python, as a trace takes it; "auto": by what is there sooner.
+            Values and cycles are the same
         show: takes the output of the script, line by line
         journal: a directory for the requests of the host script (`sdk.journal`)
 

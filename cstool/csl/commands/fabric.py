@@ -53,9 +53,9 @@ def run(
         option("--time", "simulator|busy_wafer", "Count as the vendor's simulator does, or as a wafer at full load."),
     ] = "simulator",
     engine: Annotated[
-        Literal["fast", "reference"],
-        option("--engine", "fast|reference", "Simulate compiled, or in Python alone; a trace takes the reference."),
-    ] = "fast",
+        Literal["auto", "fast", "reference"],
+        option("--engine", "auto|fast|reference", "Simulate compiled, or in Python; auto: by what is there sooner."),
+    ] = "auto",
     as_json: JsonOption = False,
 ) -> None:
     """Run the command script of a directory as it is, with the cslc and cs_python of this installation.

@@ -25,8 +25,8 @@ from cstool.csl.fast.bits import (
     set_f32,
     single_bits,
 )
-from cstool.csl.fast.cells import inner
 from cstool.csl.fast.instructions import LETTERS
+from cstool.csl.fast.kernels import inner
 
 B, SIGNED_B, H, SIGNED_H, W, SIGNED_W, F, E = range(len(LETTERS))
 """letters by number"""

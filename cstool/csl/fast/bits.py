@@ -4,15 +4,17 @@ from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
-from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic
-from numba.np.arrayobj import make_array
+from numba import extending, types
+from numba.core import cgutils as _cgutils
+from numba.np import arrayobj
 
+_intrinsic: Any = extending.intrinsic  # its type counts the typing context among the arguments
+cgutils: Any = _cgutils
+make_array: Any = arrayobj.make_array
 _I64, _F64, _F32 = ir.IntType(64), ir.DoubleType(), ir.FloatType()
 
 
-def _pointer(context: Any, builder: Any, array_type: Any, array: Any, byte: Any, type_: Any) -> Any:
+def _pointer(context: Any, builder: Any, array_type: Any, array: Any, byte: Any, type_: Any, /) -> Any:
     data = make_array(array_type)(context, builder, array).data
     return cgutils.pointer_add(builder, data, byte, type_.as_pointer())
 
@@ -20,10 +22,10 @@ def _pointer(context: Any, builder: Any, array_type: Any, array: Any, byte: Any,
 def _load(bits: int, signed: bool) -> Any:
     """A function that loads an integer of so many bits from a byte of an array, as an int64."""
 
-    @intrinsic  # type: ignore[untyped-decorator]
+    @_intrinsic  # type: ignore[untyped-decorator]
     def load(_typing: Any, array: Any, byte: Any) -> Any:  # noqa: ARG001
         def make(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            pointer = _pointer(context, builder, signature.args[0], *arguments, ir.IntType(bits))
+            pointer = _pointer(context, builder, signature.args[0], arguments[0], arguments[1], ir.IntType(bits))
             value = builder.load(pointer, align=1)
             return builder.sext(value, _I64) if signed else builder.zext(value, _I64)
 
@@ -35,10 +37,10 @@ def _load(bits: int, signed: bool) -> Any:
 def _store(bits: int) -> Any:
     """A function that stores the low bits of an int64 at a byte of an array."""
 
-    @intrinsic  # type: ignore[untyped-decorator]
+    @_intrinsic  # type: ignore[untyped-decorator]
     def store(_typing: Any, array: Any, byte: Any, value: Any) -> Any:  # noqa: ARG001
         def make(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            pointer = _pointer(context, builder, signature.args[0], *arguments[:2], ir.IntType(bits))
+            pointer = _pointer(context, builder, signature.args[0], arguments[0], arguments[1], ir.IntType(bits))
             builder.store(builder.trunc(arguments[2], ir.IntType(bits)), pointer, align=1)
             return context.get_dummy_value()
 
@@ -54,23 +56,23 @@ get32, get_i32 = _load(32, False), _load(32, True)
 set8, set16, set32 = _store(8), _store(16), _store(32)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@_intrinsic  # type: ignore[untyped-decorator]
 def get_f32(_typing: Any, array: Any, byte: Any) -> Any:  # noqa: ARG001
     """The float32 at a byte, as a float64."""
 
     def make(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        value = builder.load(_pointer(context, builder, signature.args[0], *arguments, _F32), align=1)
+        value = builder.load(_pointer(context, builder, signature.args[0], arguments[0], arguments[1], _F32), align=1)
         return builder.fpext(value, _F64)
 
     return types.float64(array, types.int64), make
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@_intrinsic  # type: ignore[untyped-decorator]
 def set_f32(_typing: Any, array: Any, byte: Any, value: Any) -> Any:  # noqa: ARG001
     """Store a float64 as a float32 at a byte."""
 
     def make(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        pointer = _pointer(context, builder, signature.args[0], *arguments[:2], _F32)
+        pointer = _pointer(context, builder, signature.args[0], arguments[0], arguments[1], _F32)
         builder.store(builder.fptrunc(arguments[2], _F32), pointer, align=1)
         return context.get_dummy_value()
 
@@ -78,7 +80,7 @@ def set_f32(_typing: Any, array: Any, byte: Any, value: Any) -> Any:  # noqa: AR
 
 
 def _bits(make: Callable[[Any, Any], Any], source: Any, target: Any) -> Any:
-    @intrinsic  # type: ignore[untyped-decorator]
+    @_intrinsic  # type: ignore[untyped-decorator]
     def convert(_typing: Any, value: Any) -> Any:  # noqa: ARG001
         return target(source), lambda _context, builder, _signature, arguments: make(builder, arguments[0])
 
@@ -108,7 +110,7 @@ unsigned_double = _bits(lambda builder, value: builder.uitofp(value, _F64), type
 
 
 def _unsigned(make: Callable[[Any, Any, Any], Any], result: Any) -> Any:
-    @intrinsic  # type: ignore[untyped-decorator]
+    @_intrinsic  # type: ignore[untyped-decorator]
     def operate(_typing: Any, one: Any, other: Any) -> Any:  # noqa: ARG001
         return result(types.int64, types.int64), lambda _c, builder, _s, arguments: make(builder, *arguments)
 
@@ -123,7 +125,7 @@ unsigned_shift = _unsigned(lambda builder, a, b: builder.lshr(a, b), types.int64
 """operators of unsigned integers; a divisor is not 0, a shift by less than 64"""
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@_intrinsic  # type: ignore[untyped-decorator]
 def call_function(_typing: Any, address: Any, number: Any, x: Any, y: Any) -> Any:  # noqa: ARG001
     """Call the C function `double (int64, double, double)` at an address."""
 

@@ -259,8 +259,7 @@ class _Builder:
             indices = np.flatnonzero(tiles == number)
             many[:, s.P_INDEX] = indices
             rows = indices // program.width
-            strip = np.searchsorted(self.rows, rows, "right") - 1
-            many[:, s.P_STRIP] = f[s.H_STRIP + strip]
+            many[:, s.P_STRIP] = f[s.H_STRIP + np.searchsorted(self.rows, rows, "right") - 1]
             f[table + indices] = bases
         self._neighbours()
         self._routes()

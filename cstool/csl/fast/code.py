@@ -354,7 +354,7 @@ class Module:
                         number |= self._resolved(each.place) << 3
                 rows[at, column] = number
         words = max((each.base + each.size for each in self.functions.values()), default=len(self.global_words))
-        fields = {kind: np.array(found, np.int32).reshape(-1, 2) for kind, found in moving.items()}
+        moves = {kind: np.array(found, np.int32).reshape(-1, 2) for kind, found in moving.items()}
         return Code(
             rows,
             np.array(self.constants, np.int64),
@@ -362,10 +362,10 @@ class Module:
             entries,
             words,
             np.array(self.global_words, np.int64),
-            fields[Label],
-            fields[Const],
-            fields[Ref],
-            fields[TextOf],
+            moves[Label],
+            moves[Const],
+            moves[Ref],
+            moves[TextOf],
         )
 
 

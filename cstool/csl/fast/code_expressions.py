@@ -32,27 +32,41 @@ if TYPE_CHECKING:
 
 _LEAST, _MOST = -(1 << 31), (1 << 31) - 1
 
-_INTEGER = {
+_INTEGER: dict[type, tuple[Op, Op]] = {
     ast.Add: (Op.ADD, Op.ADDI), ast.Mult: (Op.MUL, Op.MULI), ast.BitAnd: (Op.AND, Op.ANDI), ast.BitOr: (Op.OR, Op.ORI),
     ast.BitXor: (Op.XOR, Op.XORI),
 }  # fmt: skip
 """operators that may change sides: their instructions"""
-_SHIFTS = {ast.LShift: (Op.SHL, Op.SHLI), ast.RShift: (Op.SHR, Op.SHRI)}
-_DIVISIONS = {ast.FloorDiv: (Op.FDIV, Op.UDIV), ast.Mod: (Op.FMOD, Op.UMOD)}
-_FLOATS = {ast.Add: Op.FADD, ast.Sub: Op.FSUB, ast.Mult: Op.FMUL}
+_SHIFTS: dict[type, tuple[Op, Op]] = {ast.LShift: (Op.SHL, Op.SHLI), ast.RShift: (Op.SHR, Op.SHRI)}
+_DIVISIONS: dict[type, tuple[Op, Op]] = {ast.FloorDiv: (Op.FDIV, Op.UDIV), ast.Mod: (Op.FMOD, Op.UMOD)}
+_FLOATS: dict[type, Op] = {ast.Add: Op.FADD, ast.Sub: Op.FSUB, ast.Mult: Op.FMUL}
 _FOLDED: dict[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.BitAnd: operator.and_,
     ast.BitOr: operator.or_, ast.BitXor: operator.xor, ast.LShift: operator.lshift, ast.RShift: operator.rshift,
     ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.Eq: operator.eq, ast.NotEq: operator.ne,
     ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge,
 }  # fmt: skip
-_OPPOSITE = {ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Lt: ast.GtE, ast.GtE: ast.Lt, ast.Gt: ast.LtE, ast.LtE: ast.Gt}
-_TURNED = {ast.Eq: ast.Eq, ast.NotEq: ast.NotEq, ast.Lt: ast.Gt, ast.Gt: ast.Lt, ast.LtE: ast.GtE, ast.GtE: ast.LtE}
-_JUMPS = {ast.Eq: Op.JEQ, ast.NotEq: Op.JNE, ast.Lt: Op.JLT, ast.LtE: Op.JLE}
-_NUMBER_JUMPS = {
+_OPPOSITE: dict[type, type] = {
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.Lt: ast.GtE,
+    ast.GtE: ast.Lt,
+    ast.Gt: ast.LtE,
+    ast.LtE: ast.Gt,
+}
+_TURNED: dict[type, type] = {
+    ast.Eq: ast.Eq,
+    ast.NotEq: ast.NotEq,
+    ast.Lt: ast.Gt,
+    ast.Gt: ast.Lt,
+    ast.LtE: ast.GtE,
+    ast.GtE: ast.LtE,
+}
+_JUMPS: dict[type, Op] = {ast.Eq: Op.JEQ, ast.NotEq: Op.JNE, ast.Lt: Op.JLT, ast.LtE: Op.JLE}
+_NUMBER_JUMPS: dict[type, Op] = {
     ast.Eq: Op.JEQI, ast.NotEq: Op.JNEI, ast.Lt: Op.JLTI, ast.LtE: Op.JLEI, ast.Gt: Op.JGTI, ast.GtE: Op.JGEI,
 }  # fmt: skip
-_FLOAT_JUMPS = {
+_FLOAT_JUMPS: dict[tuple[type, bool], Op] = {
     (ast.Eq, True): Op.JFEQ, (ast.Eq, False): Op.JFNE, (ast.NotEq, True): Op.JFNE, (ast.NotEq, False): Op.JFEQ,
     (ast.Lt, True): Op.JFLT, (ast.Lt, False): Op.JFNLT, (ast.LtE, True): Op.JFLE, (ast.LtE, False): Op.JFNLE,
 }  # fmt: skip
@@ -209,7 +223,7 @@ class Expressions(ABC):
 
     def _of_BinOp(self, node: ast.BinOp, into: Reg | None) -> Val:  # noqa: N802
         if isinstance(node.op, ast.Mult) and isinstance(node.left, ast.Tuple) and isinstance(node.right, ast.Constant):
-            return self._repeated(node.left, node.right.value)
+            return self._repeated(node.left, ast.literal_eval(node.right))
         signed = self._signed(node)
         if signed is not None:
             inner, bits = signed
@@ -500,7 +514,8 @@ class Expressions(ABC):
                 raise UntranslatableError("an index outside a tuple")
             number = at.const % len(types)
             if value.parts is not None:
-                return value.parts[number]
+                known: Val = value.parts[number]
+                return known
             before = size_of(types[:number])
             if isinstance(value.const, tuple):
                 return self.module.known(value.const[number])
@@ -562,7 +577,7 @@ class Expressions(ABC):
         assert isinstance(upper.right, ast.Constant)
         register, number = self.units(node.lower)
         type_ = FLOAT if view in _FLOAT_VIEWS else INT
-        types: tuple[Type, ...] = (type_,) * upper.right.value
+        types: tuple[Type, ...] = (type_,) * int(ast.literal_eval(upper.right))
         first = self.temporary(types)
         for at in range(len(types)):
             self.emit(Op.LD, first.plus(at), register, number + at, view)

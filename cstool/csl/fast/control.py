@@ -1,6 +1,6 @@
 """Payloads of control wavelets in compiled code: `cstool.csl.fabric.control`, which has their bits."""
 
-from cstool.csl.fast.cells import inner
+from cstool.csl.fast.kernels import inner
 
 NOP, ADVANCE, RESET, TEARDOWN = range(4)
 NO_TASK = 31

@@ -1,10 +1,11 @@
 """One PE in compiled code: its main thread (`main_thread`), and its datapath (`datapath`, `microthread`)."""
 
 from cstool.csl.fast import control
-from cstool.csl.fast.cells import inner, schedule
+from cstool.csl.fast.cells import schedule
 from cstool.csl.fast.elements import SOURCES
 from cstool.csl.fast.instructions import HELD
-from cstool.csl.fast.interpreter import ENDED, PAUSED, WAITS, element, run, start_function
+from cstool.csl.fast.interpreter import ENDED, PAUSED, WAITS, element, let_read_ahead, run, start_function, watch
+from cstool.csl.fast.kernels import inner
 from cstool.csl.fast.operands import NONE, REGISTER, save
 from cstool.csl.fast.picker import (
     activate_at,
@@ -44,6 +45,7 @@ from cstool.csl.fast.state import (
     P_MAIN_OPERATION,
     P_MAIN_PRIORITY,
     P_NUMBERED,
+    P_PRIORITIES,
     P_QUEUED,
     P_RESULT,
     P_RUNNING,
@@ -130,7 +132,9 @@ def _code(f, pe):  # type: ignore[no-untyped-def]
 @inner
 def run_on(f, pe):  # type: ignore[no-untyped-def]
     """Let the task run until it waits, or is done."""
+    count = watch(f, pe)
     status = _code(f, pe)
+    let_read_ahead(f, pe, count)
     if status == WAITS:
         do(f, pe, f[pe + P_MAIN_OPERATION])
     elif status == PAUSED:
@@ -221,6 +225,7 @@ def _finish(f, pe, thread, time):  # type: ignore[no-untyped-def]
             save(f, f[operand + REGISTER], f[thread + T_DONE])
     if number >= 0:
         _remove(f, pe, thread)
+        f[pe + P_PRIORITIES] -= 1 << 16 * f[thread + T_PRIORITY]
         f[pe + P_NUMBERED + number] = 0
     complete(f, pe, f[thread + T_ACTIVATE], f[thread + T_UNBLOCK], time)
     for k in range(inputs):
@@ -346,7 +351,7 @@ def _advance(f, pe, priorities, now):  # type: ignore[no-untyped-def]
     """Do an element of the first operation of a set of priorities that can go on; false if none can."""
     taken = not f[pe + P_SYNCHRONOUS] and now < f[pe + P_BASE] + f[pe + P_CYCLES] + f[pe + P_LOST]
     for priority in range(3):
-        if not priorities >> priority & 1:
+        if not priorities >> priority & 1 or not f[pe + P_PRIORITIES] >> 16 * priority & 0xFFFF:
             continue
         for k in range(f[pe + P_THREADS_COUNT]):
             thread = f[pe + P_THREADS + k]

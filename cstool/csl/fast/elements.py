@@ -7,8 +7,9 @@ in memory is read when k elements are done, so that a thread needs no place in i
 from cstool.csl.fabric.arch import SRAM_BYTES
 from cstool.csl.fast import codes
 from cstool.csl.fast.arithmetic import decode, encode, read, write
-from cstool.csl.fast.cells import allocate, fail, inner
+from cstool.csl.fast.cells import allocate, fail
 from cstool.csl.fast.instructions import HELD
+from cstool.csl.fast.kernels import inner
 from cstool.csl.fast.operands import (
     FABIN,
     FABOUT,

@@ -1,6 +1,7 @@
 """What CEs hear of the network in a cycle: wavelets, teardowns, ramps that are free."""
 
-from cstool.csl.fast.cells import free_event, inner
+from cstool.csl.fast.cells import free_event
+from cstool.csl.fast.kernels import inner
 from cstool.csl.fast.picker import TEARDOWN_TASK, activate_at, task_of
 from cstool.csl.fast.ramp import accept, free
 from cstool.csl.fast.state import (

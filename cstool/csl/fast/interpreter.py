@@ -32,7 +32,7 @@ from cstool.csl.fast.bits import (
     unsigned_remainder,
     unsigned_shift,
 )
-from cstool.csl.fast.cells import allocate, append, fail, inner, new_event
+from cstool.csl.fast.cells import allocate, append, fail, new_event
 from cstool.csl.fast.elements import CODE, SOURCES, find_index, plain_element, read_ahead, source, write_result
 from cstool.csl.fast.instructions import FUNCTIONS, HELD, ROW, TABLE_ROW, Op
 from cstool.csl.fast.issue import (
@@ -43,6 +43,7 @@ from cstool.csl.fast.issue import (
     note_sender,
     set_dest,
 )
+from cstool.csl.fast.kernels import inner
 from cstool.csl.fast.operands import (
     KEPT,
     NONE,
@@ -68,6 +69,7 @@ from cstool.csl.fast.state import (
     C_CODE,
     H_INTERPRET,
     H_ISSUE,
+    H_LIMIT,
     H_RARE,
     H_WIDTH,
     HOST_SAYS,
@@ -166,22 +168,32 @@ def start_function(f, pe, number, count, arguments):  # type: ignore[no-untyped-
 @inner
 def run(f, pe):  # type: ignore[no-untyped-def]
     """Run the code of a PE from where it is until it ends, or waits."""
-    scratch = f[f[pe + P_STRIP] + S_SCRATCH]
+    watched = f[f[f[pe + P_STRIP] + S_SCRATCH] + WATCH] != UNWATCHED
+    return call_unit(f[H_INTERPRET], f, pe, f[f[pe + P_FRAME]] << 2 | (1 if watched else 0))
+
+
+@inner
+def watch(f, pe):  # type: ignore[no-untyped-def]
+    """Before code: let memory be kept as it is, if operations under way send it; returns their number."""
     count = f[pe + P_THREADS_COUNT]
     senders = False
     for k in range(count):
         senders = senders or f[f[pe + P_THREADS + k] + T_SENDS_MEMORY] != 0
-    f[scratch + WATCH] = WATCHING if senders else UNWATCHED
-    status = call_unit(f[H_INTERPRET], f, pe, f[f[pe + P_FRAME]] << 2 | (1 if senders else 0))
-    if f[scratch + WATCH] == KEPT:
-        _let_read_ahead(f, pe, count)
-    f[scratch + WATCH] = UNWATCHED
-    return status
+    f[f[f[pe + P_STRIP] + S_SCRATCH] + WATCH] = WATCHING if senders else UNWATCHED
+    return count
 
 
 @inner
-def _let_read_ahead(f, pe, count):  # type: ignore[no-untyped-def]
-    """Let operations under way read memory as it was before code changed it, for as long as the code takes."""
+def let_read_ahead(f, pe, count):  # type: ignore[no-untyped-def]
+    """After code: let these operations read memory as it was before, for as long as the code takes."""
+    flag = f[f[pe + P_STRIP] + S_SCRATCH] + WATCH
+    if f[flag] == KEPT:
+        _read_ahead(f, pe, count)
+    f[flag] = UNWATCHED
+
+
+@inner
+def _read_ahead(f, pe, count):  # type: ignore[no-untyped-def]
     scratch, memory = f[f[pe + P_STRIP] + S_SCRATCH], f[pe + P_MEMORY] >> 3
     words = f[pe + P_SPAN] + 7 >> 3
     changed = False
@@ -317,6 +329,9 @@ def interpret(f, pe, packed):  # type: ignore[no-untyped-def]
         elif op == SEXT:
             f[frame + a] = f[frame + b] << 64 - c >> 64 - c
         elif op == JMP:
+            if a < pc and f[pe + P_BASE] + f[pe + P_CYCLES] > f[H_LIMIT]:
+                fail(f, strip, codes.ENDLESS, pe)
+                return STOPPED
             pc = a
         elif op == JT:
             if f[frame + a] != 0:
@@ -365,6 +380,9 @@ def interpret(f, pe, packed):  # type: ignore[no-untyped-def]
             turns = f[frame + a] - 1
             f[frame + a] = turns
             if turns > 0:
+                if f[pe + P_BASE] + f[pe + P_CYCLES] > f[H_LIMIT]:
+                    fail(f, strip, codes.ENDLESS, pe)
+                    return STOPPED
                 f[frame + a + 1] += f[frame + a + 2]
                 f[frame + b] = f[frame + a + 1]
                 pc = c

@@ -3,9 +3,10 @@
 from cstool.csl.fast import codes
 from cstool.csl.fast.arithmetic import encode
 from cstool.csl.fast.bits import get_i32
-from cstool.csl.fast.cells import fail, inner
+from cstool.csl.fast.cells import fail
 from cstool.csl.fast.elements import AHEAD_COUNT, INDEXED, REDUCED, SENT_INDEX, SOURCES, VECTOR
 from cstool.csl.fast.instructions import HELD, ROW, Op
+from cstool.csl.fast.kernels import inner
 from cstool.csl.fast.operands import (
     FABIN,
     FABOUT,

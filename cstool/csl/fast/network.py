@@ -5,7 +5,8 @@ does in a cycle is known one or two cycles before, in lists of the strip.
 """
 
 from cstool.csl.fast import codes, control
-from cstool.csl.fast.cells import allocate, append, fail, free_event, inner, new_event
+from cstool.csl.fast.cells import allocate, append, fail, free_event, new_event
+from cstool.csl.fast.kernels import inner
 from cstool.csl.fast.queues import NOT_YET, room_of
 from cstool.csl.fast.state import (
     CHANGE,

@@ -6,8 +6,9 @@ A held operand has no register in it any more; a fitted one has strides of the o
 from cstool.csl.fabric.arch import SRAM_BYTES
 from cstool.csl.fast import codes
 from cstool.csl.fast.bits import double_bits
-from cstool.csl.fast.cells import allocate, fail, inner
+from cstool.csl.fast.cells import allocate, fail
 from cstool.csl.fast.instructions import HELD, RECORD, SETTINGS, Kind, Tag
+from cstool.csl.fast.kernels import inner
 from cstool.csl.fast.operations import EITHER, RAW, SIZES, SOURCES, TABLE
 from cstool.csl.fast.state import (
     P_FRAME,

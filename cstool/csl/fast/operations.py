@@ -12,8 +12,8 @@ from cstool.csl.fabric.arch import WSE2, WSE3
 from cstool.csl.fabric.operations import BYTES, FUSED, SATURATED, Operation
 from cstool.csl.fast.arithmetic import fused, half
 from cstool.csl.fast.bits import bits_double, double_bits, single
-from cstool.csl.fast.cells import inner
 from cstool.csl.fast.instructions import LETTERS
+from cstool.csl.fast.kernels import inner
 
 _OPERATIONS: list[Operation] = [*FUSED.values(), *SATURATED.values()]
 NAMES = tuple(operation.name for operation in _OPERATIONS)

@@ -1,7 +1,8 @@
 """Tasks that may run, in compiled code: `cstool.csl.fabric.scheduler`, and events of tasks of `main_thread`."""
 
 from cstool.csl.fast import codes, control
-from cstool.csl.fast.cells import fail, inner, schedule
+from cstool.csl.fast.cells import fail, schedule
+from cstool.csl.fast.kernels import inner
 from cstool.csl.fast.state import (
     ACTIVATE,
     BLOCK,

@@ -1,6 +1,7 @@
 """Input queues of a PE by color, and their room: the part of `cstool.csl.fabric.ramp` that the network asks."""
 
-from cstool.csl.fast.cells import allocate, inner
+from cstool.csl.fast.cells import allocate
+from cstool.csl.fast.kernels import inner
 from cstool.csl.fast.state import (
     C_ANY_RECOLORED,
     C_MAY_BIND,

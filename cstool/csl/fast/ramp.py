@@ -1,18 +1,8 @@
 """Queues between a PE and its router, and its FIFOs: `cstool.csl.fabric.ramp` and `queues`, compiled."""
 
 from cstool.csl.fast import codes
-from cstool.csl.fast.cells import (
-    allocate,
-    append,
-    fail,
-    free_event,
-    inner,
-    load16,
-    load32,
-    new_event,
-    store16,
-    store32,
-)
+from cstool.csl.fast.cells import allocate, append, fail, free_event, load16, load32, new_event, store16, store32
+from cstool.csl.fast.kernels import inner
 from cstool.csl.fast.network import can_send, from_ce, later_room, release, send, table
 from cstool.csl.fast.picker import (
     TEARDOWN_TASK,

@@ -1,5 +1,6 @@
 """A fabric program, simulated by the fast engine: the interface of `fabric.simulation.Simulation`."""
 
+import os
 import time as clock
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -22,6 +23,7 @@ from cstool.csl.fabric.waiting import PEWait
 from cstool.csl.fabric.wavelet import Events, Wavelet
 from cstool.csl.fast import engine
 from cstool.csl.fast import state as s
+from cstool.csl.fast.ahead import compile_engine
 from cstool.csl.fast.build import build, host_color
 from cstool.csl.fast.messages import OPERATIONS, error_of, is_print, line_of
 from cstool.csl.fast.snapshot import Snapshot
@@ -30,6 +32,15 @@ SLICE = 0.2
 """seconds of simulation between two looks at signals"""
 FAR = 1 << 62
 """a cycle that never comes"""
+
+
+PES_OF_STRIP = 512
+"""PEs of a strip at least: with fewer, threads would wait for each other most of the time"""
+
+
+def strips_for(program: FabricProgram) -> int:
+    """Strips for a program on the cores of this process."""
+    return max(1, min(2, len(os.sched_getaffinity(0)), program.tiles.size // PES_OF_STRIP))
 
 
 class Sram:
@@ -184,6 +195,7 @@ class FastSimulation:
         self.on_print = on_print or _unheard
         self.on_unblock: Callable[[int], None] = lambda pe: None
         self.events = Events()
+        compile_engine()
         self.built = build(program, fused=fused, time_model=time_model, strips=strips)
         self._lines: defaultdict[int, str] = defaultdict(str)  # lines that programs have begun, by PE
         self._taken: dict[tuple[int | None, int], Callable[[int], None]] = {}
@@ -227,6 +239,7 @@ class FastSimulation:
         """Let the engine work through its cycles up to `until`, or to the first with something for the host."""
         while True:
             begun = clock.monotonic()
+            self.built.words[s.H_LIMIT] = FAR if self.limit is None else self.limit
             slice_ = min(until, self._now() + self._slice)
             engine.advance(self.built.words, slice_)
             # Signals are handled between slices: Ctrl-C, and the look of `fabric.watch`.

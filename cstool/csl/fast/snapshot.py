@@ -228,6 +228,7 @@ class Snapshot:
         return {number for number in range(64) if bits >> number & 1}
 
     def input_queue(self, record: int) -> InputQueue:
+        """The input queue (Q) at an address."""
         f = self._f
         number, task = int(f[record + s.Q_NUMBER]), int(f[record + s.Q_TASK])
         queue = InputQueue(
@@ -268,7 +269,10 @@ class Snapshot:
             queue = int(f[record + s.T_INPUTS + k])
             inputs.append(made.queues[queue] if queue in made.queues else self.input_queue(queue))
         output = int(f[record + s.T_OUTPUT])
-        ring_of = lambda at: made.rings[(int(at) - int(f[made.pe + s.P_RINGS])) // s.R_WORDS]  # noqa: E731
+
+        def ring_of(at: int) -> Any:
+            return made.rings[(int(at) - int(f[made.pe + s.P_RINGS])) // s.R_WORDS]
+
         pushed = int(f[record + s.T_PUSHED])
         shown = Shown(
             label="main" if number is None else f"microthread {number}",

@@ -66,6 +66,8 @@ H_ISSUE = _h()
 H_RARE = _h()
 H_VECTOR = _h()
 """an operation on memory at once"""
+H_LIMIT = _h()
+"""the last cycle that code may come to in a loop"""
 H_COLOR_PLACE = _h(COLORS_COUNT)
 """24 words: the place of each color in tables by color; -1: it is not in use"""
 H_WORDS = _h()
@@ -227,6 +229,8 @@ P_PLANNED = _p()
 P_DATAPATH_FREE = _p()
 P_MAIN_PRIORITY = _p()
 P_THREADS_COUNT = _p()
+P_PRIORITIES = _p()
+"""operations of microthreads of each priority, 16 bits each: 0 high, 1 medium, 2 low"""
 P_SYNCHRONOUS = _p()
 P_LAST_THREAD = _p()
 P_TURNING = _p()

@@ -1,7 +1,8 @@
 """Operations begin and end, as code and the datapath ask: the parts of `datapath` and `main_thread` below the code."""
 
 from cstool.csl.fast import codes
-from cstool.csl.fast.cells import allocate, fail, inner, schedule
+from cstool.csl.fast.cells import allocate, fail, schedule
+from cstool.csl.fast.kernels import inner
 from cstool.csl.fast.picker import set_cycles, settle, tick_at
 from cstool.csl.fast.ramp import recolor
 from cstool.csl.fast.state import (
@@ -16,6 +17,7 @@ from cstool.csl.fast.state import (
     P_HELD,
     P_HELD_OPERATION,
     P_NUMBERED,
+    P_PRIORITIES,
     P_QUEUED,
     P_RUNNING,
     P_STRIP,
@@ -116,6 +118,7 @@ def begin(f, pe, thread, time):  # type: ignore[no-untyped-def]
         f[pe + P_NUMBERED + f[thread + T_NUMBER]] = thread
         f[pe + P_THREADS + f[pe + P_THREADS_COUNT]] = thread
         f[pe + P_THREADS_COUNT] += 1
+        f[pe + P_PRIORITIES] += 1 << 16 * f[thread + T_PRIORITY]
     tick_at(f, pe, f[thread + T_READY])
 
 

@@ -1,7 +1,8 @@
 """Configuration that a running PE reads and writes: `cstool.csl.fabric.registers`, which has the addresses."""
 
 from cstool.csl.fast import codes
-from cstool.csl.fast.cells import fail, inner, new_event
+from cstool.csl.fast.cells import fail, new_event
+from cstool.csl.fast.kernels import inner
 from cstool.csl.fast.network import find_flow, later_change, new_config, table
 from cstool.csl.fast.queues import place_of
 from cstool.csl.fast.ramp import bind, color_of

@@ -7,15 +7,15 @@ is compiled once. Its address stands in the state.
 from typing import Any
 
 from llvmlite import ir
-from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic
-from numba.np.arrayobj import make_array
+from numba import extending, types
+from numba.core import cgutils as _cgutils
+from numba.np import arrayobj
 
-from cstool.csl.fast.kernels import Compiled, entry
+from cstool.csl.fast.kernels import WORDS, Compiled, entry
 
-WORDS = types.int64[::1]
-"""the type of the state"""
+_intrinsic: Any = extending.intrinsic  # its type counts the typing context among the arguments
+make_array: Any = arrayobj.make_array
+cgutils: Any = _cgutils
 SIGNATURE = (WORDS, types.int64, types.int64)
 """types of the arguments of a unit: the state, and two numbers; its result is an int64"""
 
@@ -32,7 +32,7 @@ def address_of(compiled: Any) -> int:
     return int(result.library.get_pointer_to_function(result.fndesc.llvm_func_name))
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@_intrinsic  # type: ignore[untyped-decorator]
 def call_unit(_typing: Any, address: Any, state: Any, one: Any, other: Any) -> Any:  # noqa: ARG001
     """Call the unit at an address."""
 
@@ -45,7 +45,7 @@ def call_unit(_typing: Any, address: Any, state: Any, one: Any, other: Any) -> A
     return types.int64(types.int64, state, types.int64, types.int64), make
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@_intrinsic  # type: ignore[untyped-decorator]
 def prefetch(_typing: Any, state: Any, at: Any) -> Any:  # noqa: ARG001
     """Begin to load the line of the cache with a word of the state."""
 

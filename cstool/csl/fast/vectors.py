@@ -3,8 +3,9 @@
 from cstool.csl.fast import codes
 from cstool.csl.fast.arithmetic import F, W, encode, fused, read, write
 from cstool.csl.fast.bits import bits_double, get32, get_f32, set32, set_f32
-from cstool.csl.fast.cells import fail, inner
+from cstool.csl.fast.cells import fail
 from cstool.csl.fast.instructions import HELD
+from cstool.csl.fast.kernels import inner
 from cstool.csl.fast.operands import (
     FLOAT,
     INT,

@@ -43,6 +43,9 @@ from cstool.foundation.atomic_file import write_replacing
 from cstool.foundation.errors import CstoolError, fault_of
 from cstool.foundation.plain_text import one_line
 
+MANY_PES = 1000
+"""PEs from which on a simulation waits for the fast engine to be compiled"""
+
 
 class Session:
     """One host script's simulation.
@@ -93,13 +96,13 @@ class Session:
             self._fail(error)
 
     def _simulation(self, program: FabricProgram, **how: Any) -> Any:
-        """The engine: the fast one, unless the other one is asked for, or a trace."""
-        if _engine() == "reference" or self._recorder is not None:
+        """The engine: the fast one, unless the other one is asked for, or a trace, or is there sooner."""
+        if self._recorder is not None or not _is_fast(program):
             line = None if self._recorder is None else self._recorder.line
             return Simulation(program, on_trace=self._recorder, on_line=line, **how)
-        from cstool.csl.fast.simulation import FastSimulation
+        from cstool.csl.fast.simulation import FastSimulation, strips_for
 
-        return FastSimulation(program, strips=len(os.sched_getaffinity(0)), **how)
+        return FastSimulation(program, strips=strips_for(program), **how)
 
     def serve(self) -> None:
         """Answer requests until the script is gone; this does not return."""
@@ -279,11 +282,19 @@ def _time_model() -> TimeModel:
     return TIME_MODELS[name]
 
 
-def _engine() -> str:
+def _is_fast(program: FabricProgram) -> bool:
+    """Whether the fast engine simulates a program. It takes a minute to compile, once."""
     name = os.environ.get(ENGINE_VARIABLE) or ENGINES[0]
     if name not in ENGINES:
         raise CstoolError(f"{ENGINE_VARIABLE}: must be {' or '.join(ENGINES)}, got {name!r}")
-    return name
+    if name != "auto":
+        return name == "fast"
+    from cstool.csl.fast.ahead import begin_compiling, is_compiled
+
+    if is_compiled() or program.tiles.size >= MANY_PES:
+        return True
+    begin_compiling()
+    return False
 
 
 def _modelled() -> bool:

@@ -32,8 +32,8 @@ def differences(program: FabricProgram, launches: list[Launch], max_cycles: int 
 
     A float that is no number stays one, but its bits may differ where the reference computes many elements at once.
     """
-    judge, seen = _run(Simulation(program, max_cycles=max_cycles, **how), launches)
-    fast, shown = _run(FastSimulation(program, max_cycles=max_cycles, **how), launches)
+    judge, seen = outcome(Simulation(program, max_cycles=max_cycles, **how), launches)
+    fast, shown = outcome(FastSimulation(program, max_cycles=max_cycles, **how), launches)
     found = [f"{name}: {seen[name]!r}, the fast engine {shown[name]!r}" for name in seen if seen[name] != shown[name]]
     if seen["error"] is not None:  # an operation that failed has gone further, or not as far
         return found
@@ -44,7 +44,7 @@ def differences(program: FabricProgram, launches: list[Launch], max_cycles: int 
     return found
 
 
-def _run(simulation: Any, launches: list[Launch]) -> tuple[Any, dict[str, Any]]:
+def outcome(simulation: Any, launches: list[Launch]) -> tuple[Any, dict[str, Any]]:
     """The simulation at its end, and what is seen of it."""
     said: list[tuple[int, int, str]] = []
     simulation.on_say = lambda *line: said.append(line)

@@ -7,10 +7,10 @@ import struct
 from dataclasses import dataclass, field
 from random import Random
 
-from cstool.csl.fabric.arch import ARCHS
-from cstool.csl.fabric.control import ADVANCE, NOP, RESET, encode
+from cstool.csl.fabric.arch import ARCHS, OWN_QUEUES
+from cstool.csl.fabric.control import ADVANCE, NOP, RESET, TEARDOWN, encode
 from cstool.csl.fabric.operations import FUSED
-from cstool.csl.fabric.program import FabricProgram, FifoBuffer, Filter, PEProgram, Symbol, Task
+from cstool.csl.fabric.program import FabricProgram, FifoBuffer, Filter, Handler, PEProgram, Symbol, Task
 from tests.unit.csl.fabric.waits import config, fabric
 
 BYTES = 1024
@@ -193,6 +193,10 @@ class Writer:
             )
         if size == 4 and r.random() < 0.1 and address + 2 + size <= high and stride >= 0:
             address = max(low, address - 2)
+        if r.random() < 0.05:
+            wrap = min(extent, 5)
+            more = f"wrap={wrap}, first={r.randrange(wrap)}"
+            return f"Mem4d(address={low}, extents=({extent},), strides=({size},), width={size}, {more})"
         indexed = ", indexed=True" if r.random() < 0.03 else ""
         return f"Mem1d(address={address}, extent={extent}, stride={stride}, width={size}{indexed})"
 
@@ -287,7 +291,9 @@ class Writer:
         parts = f"queue={queue}, color={stream.color}, extent={extent}"
         kind = r.random()
         if kind < 0.12:
-            payload = encode(((r.choice([NOP, ADVANCE, RESET]), r.random() < 0.3),), r.choice([31, 31, 20, 21]))
+            payload = encode(
+                ((r.choice([NOP, ADVANCE, ADVANCE, RESET, TEARDOWN]), r.random() < 0.3),), r.choice([31, 31, 20, 21])
+            )
             self.issue(
                 "mov32",
                 [
@@ -370,9 +376,25 @@ class Writer:
 
     def more(self) -> None:
         r = self.random
-        kind = r.randrange(4)
+        kind = r.randrange(9)
+        streams = [*self.sends, *self.takes]
         if kind == 0:
             self.line(f"pe.config_write({256 + r.choice(self.tasks)}, {r.randrange(2)})")
+        elif kind == 4 and streams:
+            word = 0x200 + 8 * r.choice(streams).color + 4
+            self.line(f"pe.config_write({word}, pe.config_read({word}) ^ {r.choice([0, 1, 4, 8])})")
+        elif kind == 5 and streams:
+            word = 0x200 + 8 * r.choice(streams).color + r.randrange(8)
+            self.line(f"U16[{r.randrange(90)}] = pe.config_read({word})")
+        elif kind == 6 and self.flushed is not None:
+            self.line(f"pe.queue_flush({self.flushed}, False)")
+        elif kind == 7 and self.fifos:
+            self.line(f"pe.fifos[0].lengths[{r.random() < 0.5}] = {r.randrange(1, 6)}")
+        elif kind == 8 and self.takes:
+            stream = r.choice(self.takes)
+            source = self.constant_of(f"FabricIn(queue={stream.queues[-1 - self.index]}, extent={r.randrange(1, 4)})")
+            dest = self.constant(self.memory("f", 3))
+            self.line(f"yield from pe.map_wait(callback, ({source}, 0.5, {dest}), 'fff')")
         elif kind == 1:
             self.line(f"pe.config_write({0x160}, {r.randrange(6)})")
         elif kind == 2:
@@ -403,9 +425,8 @@ class Writer:
         found = []
         for file, letter in files:
             register = self.constant_of(f"Dsr(file={file!r}, number={r.randrange(3)})")
-            self.line(
-                f"pe.load_dsr({register}, {self.constant(self.memory(letter))}, {self.settings([])}, {r.random() < 0.6})"
-            )
+            operand = self.constant(self.memory(letter))
+            self.line(f"pe.load_dsr({register}, {operand}, {self.settings([])}, {r.random() < 0.6})")
             found.append(register)
         if name == "fmacs":
             found.append("0.5")
@@ -414,6 +435,7 @@ class Writer:
 
     index = 0
     depth = 0
+    flushed: int | None = None
 
     # --- the whole ---
 
@@ -507,12 +529,13 @@ def _routes(random: Random, width: int, height: int, arch: str):
                 receivers.append(py * width + px)
         stream = Stream(color, sender, receivers, random.choice([1, 2, 4, 7, 12]))
         queues = ARCHS[arch]
-        stream.queues[sender] = outs.setdefault(sender, 2 if arch == "wse2" else 0)
-        outs[sender] += 1
+        own = arch == "wse2" and random.random() < 0.25
+        stream.queues[sender] = OWN_QUEUES + color if own else outs.setdefault(sender, 2 if arch == "wse2" else 0)
+        outs[sender] = outs.get(sender, 2) + (not own)
         for receiver in receivers:
-            stream.queues[-1 - receiver] = ins.setdefault(receiver, 0)
-            ins[receiver] += 1
-        if any(stream.queues[each] >= len(queues.output_queues) for each in (sender,)):
+            stream.queues[-1 - receiver] = OWN_QUEUES + color if own else ins.setdefault(receiver, 0)
+            ins[receiver] = ins.get(receiver, 0) + (not own)
+        if not own and stream.queues[sender] >= len(queues.output_queues):
             continue
         streams.append(stream)
         routes[color] = table
@@ -528,15 +551,9 @@ def _pe(random: Random, arch: str, index: int, streams: list[Stream]) -> PEProgr
     tasks: dict[int, Task] = {}
     by_task = [stream for stream in mine if random.random() < 0.3]
     writer.takes = [stream for stream in mine if stream not in by_task]
-    fifos = [
-        FifoBuffer(
-            4 * random.randrange(20),
-            random.randrange(1, 6),
-            random.choice([2, 4]),
-            *(random.choice([None, 9]) for _ in "ab"),
-        )
-        for _ in range(random.randrange(2))
-    ]
+    bound = [stream.queues[-1 - index] for stream in mine if stream.queues[-1 - index] < OWN_QUEUES]
+    writer.flushed = bound[0] if bound and random.random() < 0.5 else None
+    fifos = [_fifo(random) for _ in range(random.randrange(2))]
     writer.fifos = len(fifos)
     writer.indent = 1
     writer.line("def callback(a, b):")
@@ -552,10 +569,21 @@ def _pe(random: Random, arch: str, index: int, streams: list[Stream]) -> PEProgr
         number = queue if arch == "wse3" else stream.color
         letter = random.choice("fwH")
         writer.task(f"data{queue}", random.randrange(3), {"f": "f", "w": "w", "H": "H"}[letter])
-        tasks[number] = Task(f"data{queue}", "data", (letter,), queue, stream.color, place="pe.csl:9:9")
+        through = queue if queue < OWN_QUEUES else None
+        tasks[number] = Task(f"data{queue}", "data", (letter,), through, stream.color, place="pe.csl:9:9")
     if random.random() < 0.4:
         writer.task("control", random.randrange(2), "H")
         tasks[20] = Task("control", "control", ("H",), place="pe.csl:5:5")
+    handlers = []
+    if random.random() < 0.4:
+        tasks[29] = Task("teardown", "teardown", place="pe.csl:6:6")
+        for stream in mine:
+            writer.task(f"ended{stream.color}", random.randrange(2))
+            writer.lines.insert(-1, f"        pe.config_write({0x200 + 8 * stream.color + 4}, 0)")
+            handlers.append(Handler("color", stream.color, f"ended{stream.color}"))
+        if writer.flushed is not None:
+            writer.task("flushed", random.randrange(2))
+            handlers.append(Handler("input", writer.flushed, "flushed"))
     functions = [line.split("(")[0].removeprefix("    def ") for line in writer.lines if line.startswith("    def ")]
     text = HEAD + VIEWS
     text += "    R = memoryview(bytearray(4)).cast('f')\n"
@@ -570,8 +598,9 @@ def _pe(random: Random, arch: str, index: int, streams: list[Stream]) -> PEProgr
         tasks=tasks,
         blocked=frozenset(number for number in tasks if random.random() < 0.08),
         activated=(8,) if random.random() < 0.8 else (),
-        input_queues={stream.queues[-1 - index]: stream.color for stream in mine},
-        output_queues={stream.queues[index]: stream.color for stream in writer.sends},
+        handlers=tuple(handlers),
+        input_queues={stream.queues[-1 - index]: stream.color for stream in mine if stream.queues[-1 - index] in bound},
+        output_queues={s.queues[index]: s.color for s in writer.sends if s.queues[index] < OWN_QUEUES},
         fifos=tuple(fifos),
         symbols={"go": Symbol("function", function="go", place="pe.csl:1:1")},
         inputs=frozenset(stream.color for stream in mine),

@@ -1,4 +1,4 @@
-"""The compiled network against the reference: the same wavelets in the same cycles, the same configs, the same errors."""
+"""The compiled network against the reference: the same wavelets in the same cycles, configs, and errors."""
 
 from random import Random
 

@@ -1,4 +1,4 @@
-"""Random programs: both engines have the same values, cycles, counts, waits, and errors. `tests.csl_random` has more."""
+"""Random programs: both engines have the same values, cycles, counts, waits, and errors."""
 
 import pytest
 from hypothesis import given

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from cstool.csl.fast import bits, units
+from cstool.csl.fast import ahead, bits, units
 
 _MASK = (1 << 64) - 1
 
@@ -96,6 +96,9 @@ def use() -> None:
         setattr(bits, name, function)
     units.address_of = _address_of  # type: ignore[assignment]
     units.call_unit = lambda unit, state, one, other: np.int64(_UNITS[int(unit)](state, one, other))
+    units.prefetch = lambda state, at: None
+    units.prefetch = lambda _state, _at: None  # type: ignore[assignment]
+    ahead.compile_engine = lambda: None
     from cstool.csl.fast import operations
 
     operations.math = _Math()  # type: ignore[attr-defined]
