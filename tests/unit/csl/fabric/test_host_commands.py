@@ -1,5 +1,6 @@
-"""The host's commands: when they reach a PE, in which order, and what they do."""
+"""The host's commands, on both engines: when they reach a PE, in which order, and what they do."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -9,14 +10,15 @@ import pytest
 from cstool.csl.fabric.errors import SimulationError
 from cstool.csl.fabric.host import CYCLES_PER_WORD, LATENCY, Host, Rectangle
 from cstool.csl.fabric.program import Exported, FabricProgram, PEProgram, Symbol, Task
-from cstool.csl.fabric.simulation import Simulation
+from tests.unit.csl.fabric.engines import simulate  # noqa: F401
 
 # `work(cycles)` counts its calls at byte 0 and unblocks after so many cycles; on PE 0.0 after ten times as many.
 CODE = """
 def program(pe):
+    U32 = pe.u32
     def work(cycles):
-        pe.u32[0] += 1
-        pe.cycles += cycles * (1 if pe.x or pe.y else 10)
+        U32[0] = U32[0] + 1
+        pe.cycles += cycles * (1 if pe.x != 0 or pe.y != 0 else 10)
         pe.host_unblock()
     def stuck():
         pass
@@ -38,6 +40,9 @@ def program() -> FabricProgram:
     return FabricProgram("wse2", 2, 2, tiles, (pe, without), exported=(Exported("n", "variable"),))
 
 
+Simulate = Callable[[FabricProgram], Any]
+
+
 @pytest.fixture
 def lines() -> list[tuple[int, str]]:
     """What the host logged."""
@@ -45,13 +50,13 @@ def lines() -> list[tuple[int, str]]:
 
 
 @pytest.fixture
-def host(lines: list[tuple[int, str]]) -> Host:
+def host(simulate: Simulate, lines: list[tuple[int, str]]) -> Host:  # noqa: F811
     """The host of a simulation that has not begun."""
-    return Host(Simulation(program()), lambda cycle, text: lines.append((cycle, text)))
+    return Host(simulate(program()), lambda cycle, text: lines.append((cycle, text)))
 
 
 def count(host: Host, x: int, y: int) -> int:
-    return int(host._simulation.pes[y * 2 + x].u32[0])
+    return int(host._simulation.pes[y * 2 + x].load("w", 0))
 
 
 def test_a_launch_waits_on_each_pe_for_the_one_before(host: Host) -> None:
@@ -76,10 +81,10 @@ def test_commands_come_when_the_fabric_is_idle_or_after_the_latency(host: Host, 
     assert count(host, 0, 0) == 3
 
 
-def test_words_take_their_time_on_the_channels() -> None:
+def test_words_take_their_time_on_the_channels(simulate: Simulate) -> None:  # noqa: F811
     ends = []
     for channels, modelled in ((1, True), (4, True), (1, False)):
-        host = Host(Simulation(replace(program(), channels=channels)), modelled=modelled)
+        host = Host(simulate(replace(program(), channels=channels)), modelled=modelled)
         at = Rectangle(0, 0, 2, 1)
         command = host.copy_in("n", at, np.ones((1, 2, 1), np.uint32), 32, 1000)
         host.finish(command)
@@ -137,8 +142,9 @@ def test_refused(host: Host, ask: Any, message: str) -> None:
 
 
 def test_a_pointer_of_the_program_is_followed(host: Host) -> None:
-    host._simulation.pes[0].u16[4] = 4096
-    host._simulation.pes[0].u16[2048] = 77
+    sram = host._simulation.pes[0].u8
+    sram[8:10] = (4096).to_bytes(2, "little")
+    sram[4096:4098] = (77).to_bytes(2, "little")
     command = host.copy_out("far", Rectangle(0, 0, 1, 1), 1, 16)
     host.finish(command)
     assert command.result is not None
@@ -151,26 +157,28 @@ def test_what_is_left_at_the_end(host: Host) -> None:
     assert host.stop() == [f"PE {place}: stuck() {waits}" for place in ("0.0", "1.0", "0.1")]
 
 
-def test_the_end_tells_of_a_few_pes_only() -> None:
+def test_the_end_tells_of_a_few_pes_only(simulate: Simulate) -> None:  # noqa: F811
     large = replace(program(), width=20, height=1, tiles=np.zeros((1, 20), np.int32))
-    host = Host(Simulation(large))
+    host = Host(simulate(large))
     host.finish(host.launch("stuck", ()))
     lines = host.stop()
     assert len(lines) == 7
     assert lines[-1] == "14 more PEs likewise"
 
 
-def test_a_stream_of_16_bits_keeps_the_upper_half_of_each_word() -> None:
+def test_a_stream_of_16_bits_keeps_the_upper_half_of_each_word(simulate: Simulate) -> None:  # noqa: F811
     code = """
 def program(pe):
+    U16 = pe.u16
     def take(low, high):
-        pe.u16[0], pe.u16[1] = low, high
+        U16[0] = low
+        U16[1] = high
     return {"take": take}
 """
     tasks = {3: Task("take", "data", ("H", "H"), color=3)}
     pe = PEProgram("pe.csl", "wse2", code, tasks=tasks, inputs=frozenset({3}))
     fabric = FabricProgram("wse2", 1, 1, np.zeros((1, 1), np.int32), (pe,), streams={"MEMCPYH2D_1": 3})
-    host = Host(Simulation(fabric))
+    host = Host(simulate(fabric))
     host.finish(host.stream_in(3, ONE, np.full((1, 1, 1), 7 << 16 | 9, np.uint32)))
     host.stop()
-    assert host._simulation.pes[0].u16[:2].tolist() == [9, 7]
+    assert [host._simulation.pes[0].load("H", address) for address in (0, 2)] == [9, 7]

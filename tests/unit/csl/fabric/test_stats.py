@@ -4,15 +4,15 @@ import json
 
 import pytest
 
-from cstool.csl.fabric.simulation import Simulation
 from cstool.csl.fabric.stats import read_stats, stats_document
 from cstool.foundation.errors import CstoolError
 from tests.contract.refusal import refusal
+from tests.unit.csl.fabric.engines import simulate  # noqa: F401
 from tests.unit.csl.fabric.waits import sender_and_receiver
 
 
-def test_what_a_simulation_counted_is_read_again(tmp_path):
-    simulation = Simulation(sender_and_receiver(5))
+def test_what_a_simulation_counted_is_read_again(tmp_path, simulate):  # noqa: F811
+    simulation = simulate(sender_and_receiver(5))
     assert simulation.run_until() is False
     path = tmp_path / "sim_stats.json"
     path.write_text(json.dumps(stats_document(simulation)))
@@ -40,8 +40,8 @@ def test_a_missing_file_is_an_error_that_says_how_to_get_one(tmp_path):
         read_stats(path)
 
 
-def test_what_has_not_ended_counts_as_far_as_it_came():
-    simulation = Simulation(sender_and_receiver(5, 7))
+def test_what_has_not_ended_counts_as_far_as_it_came(simulate):  # noqa: F811
+    simulation = simulate(sender_and_receiver(5, 7))
     assert simulation.run_until() is False
     document = stats_document(simulation)
     assert document["pes"]["elements"] == [5, 5]
