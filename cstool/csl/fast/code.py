@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from cstool.csl.fabric.dsd import Dsr, FabricIn, FabricOut, Fifo, Mem1d, Mem4d, OnControl, Pointer, Settings
 from cstool.csl.fabric.program import PEProgram
 from cstool.csl.fast.code_functions import Function
+from cstool.csl.fast.code_undefined import undefined
 from cstool.csl.fast.code_values import (
     FLOAT,
     INT,
@@ -211,9 +212,9 @@ class Module:
             if isinstance(node, ast.Nonlocal):
                 changing.update(node.names)
         for statement in bodies[0].body:
-            self._statement(statement, changing)
+            self._statement(statement, changing, bodies[0])
 
-    def _statement(self, node: ast.stmt, changing: set[str]) -> None:
+    def _statement(self, node: ast.stmt, changing: set[str], body: ast.FunctionDef) -> None:
         if isinstance(node, ast.FunctionDef):
             self.definitions[node.name] = node
             return
@@ -229,7 +230,7 @@ class Module:
             if name == "TASKS":
                 self.tasks = value
             elif name in changing:
-                self._add_global(name, value)
+                self._add_global(name, undefined(body, name) if value is None else value)
             else:
                 self.values[name] = self.known(value)
             return

@@ -9,6 +9,8 @@ from cstool.csl.fast.code import Code, translate
 from cstool.csl.fast.code_values import UntranslatableError
 from cstool.csl.fast.instructions import Op
 from cstool.csl.language.compile import compile_csl
+from tests.unit.csl.fabric.waits import config, fabric
+from tests.unit.csl.fast.judge import differences, function_launches
 
 EXAMPLES = Path("examples/csl")
 
@@ -130,3 +132,45 @@ def test_functions_by_pointer_are_tried_one_after_the_other():
     assert names.count("JNEI") == 2
     assert names.count("CALL") == 2
     assert code.texts == (("no function", "pe.csl:1:1"),)
+
+
+UNDEFINED = """
+from cstool.csl.fabric.dsd import FabricOut, Mem1d, Settings
+from cstool.csl.fabric.interface import offset_dsd
+def program(pe):
+    U32 = pe.u32
+    now = None
+    later = None
+    out = None
+    def moved(dsd):
+        return offset_dsd(dsd, 1, 4)
+    def send(dsd):
+        nonlocal out
+        out = dsd
+    def go():
+        nonlocal now, later
+        now = Mem1d(0, 3, 4, 4)
+        kept = now._replace(extent=2)
+        later = moved(kept) if U32[0] else kept
+        send(FabricOut(2, 3, 2))
+        if pe.start("add16", (now, now, now), Settings()):
+            yield from pe.pause()
+        if pe.start("mov32", (out, later), Settings()):
+            yield from pe.pause()
+    return {"go": go}
+"""
+
+
+@pytest.mark.takes("the engine is compiled first")
+def test_variables_of_dsds_may_be_undefined_at_the_start():
+    memory = b"".join(k.to_bytes(4, "little") for k in (1, 2, 3))
+    symbols = {"go": Symbol("function", function="go")}
+    queues = {"output_queues": {2: 3}, "outputs": frozenset({3})}
+    pe = PEProgram("pe.csl", "wse2", UNDEFINED, memory, symbols=symbols, **queues)
+    two = fabric(1, 1, {3: {(0, 0): config("R>R")}}, (pe,), [[0]])
+    assert differences(two, function_launches(two)) == []
+
+
+def test_a_variable_without_a_type_is_named():
+    with pytest.raises(UntranslatableError, match="^the variable x, of no known type$"):
+        translate(program("x = None", "def go():", "    nonlocal x", "    x = x"))
