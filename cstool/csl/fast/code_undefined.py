@@ -28,9 +28,10 @@ def undefined(program: ast.FunctionDef, name: str) -> Any:
     seen: set[tuple[str, str]] = set()
 
     def of_name(name: str, function: ast.FunctionDef | None) -> Any:
-        if (name, function.name if function else "") in seen:
+        asked = name, "" if function is None else function.name
+        if asked in seen:
             return None
-        seen.add((name, function.name if function else ""))
+        seen.add(asked)
         if function is not None and not _is_global(function, name):
             found = first((value, function) for value in _assigned(function, name))
             return found if found is not None else of_parameter(name, function)
@@ -83,7 +84,7 @@ def undefined(program: ast.FunctionDef, name: str) -> Any:
 
 
 def _is_global(function: ast.FunctionDef, name: str) -> bool:
-    return any(isinstance(each, ast.Nonlocal) and name in each.names for each in ast.walk(function))
+    return any(isinstance(each, ast.Nonlocal) and name in each.names for each in function.body)
 
 
 def _assigned(function: ast.FunctionDef, name: str, *, inside: bool = True) -> Iterator[ast.expr]:

@@ -8,9 +8,10 @@ from cstool.csl.fabric.program import PEProgram, Symbol
 from cstool.csl.fast.code import Code, translate
 from cstool.csl.fast.code_values import UntranslatableError
 from cstool.csl.fast.instructions import Op
+from cstool.csl.fast.simulation import FastSimulation
 from cstool.csl.language.compile import compile_csl
 from tests.unit.csl.fabric.waits import config, fabric
-from tests.unit.csl.fast.judge import differences, function_launches
+from tests.unit.csl.fast.judge import differences, function_launches, outcome
 
 EXAMPLES = Path("examples/csl")
 
@@ -165,10 +166,12 @@ def program(pe):
 def test_variables_of_dsds_may_be_undefined_at_the_start():
     memory = b"".join(k.to_bytes(4, "little") for k in (1, 2, 3))
     symbols = {"go": Symbol("function", function="go")}
-    queues = {"output_queues": {2: 3}, "outputs": frozenset({3})}
-    pe = PEProgram("pe.csl", "wse2", UNDEFINED, memory, symbols=symbols, **queues)
-    two = fabric(1, 1, {3: {(0, 0): config("R>R")}}, (pe,), [[0]])
-    assert differences(two, function_launches(two)) == []
+    color = {"inputs": frozenset({3}), "outputs": frozenset({3}), "input_queues": {4: 3}, "output_queues": {2: 3}}
+    pe = PEProgram("pe.csl", "wse2", UNDEFINED, memory, symbols=symbols, **color)
+    loop = fabric(1, 1, {3: {(0, 0): config("R>R")}}, (pe,), [[0]])
+    assert differences(loop, function_launches(loop)) == []
+    _, seen = outcome(FastSimulation(loop), function_launches(loop))
+    assert [each.sent for each in seen["PEs"]] == [2]
 
 
 def test_a_variable_without_a_type_is_named():
