@@ -1,7 +1,7 @@
 """A session of the debugger: it repeats a recorded simulation, stops, asks for a command, and goes on or back.
 
 To go back, it begins anew and stops earlier. So a step back costs the time of a run up to there, twice if the moment
-is to be found first. The memory is that of one simulation, and two numbers for each cycle.
+is to be found first. It takes the memory of one simulation, and two numbers for each cycle.
 """
 
 from array import array

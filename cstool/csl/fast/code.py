@@ -1,7 +1,7 @@
 """The code of PE programs as instructions: Python's text, as the compiler of CSL writes it, function by function.
 
 A function is translated once for each set of types of its arguments. No function calls itself, so that each has
-registers of its own: those of a called function lie behind those of all that call it, and a call only jumps.
+registers of its own: a called function has them behind all that call it, and a call only jumps.
 """
 
 import ast
@@ -65,7 +65,7 @@ class Code:
         words: words of a PE's region: its globals, then registers
         globals: values that the globals have at the start, int64
         code_fields, constant_fields, ref_fields, text_fields: rows and columns that move with where this code's rows,
-            constants and texts are put among those of other programs
+            constants and texts are put among the ones of other programs
         constant_refs: constants that are `ref`s of constants, likewise
     """
 
@@ -122,11 +122,11 @@ class Module:
 
     Attributes:
         definitions: Python's functions by name
-        exports: their names by those that the simulation knows
+        exports: their names by the names that the simulation knows
         values: known names of the program: constants, operands
         global_types, globals: variables that are not in SRAM, and live as long as the PE
         pointers: functions by the pointer that code calls them by
-        tasks: ids of tasks by what points to them
+        tasks: ids of tasks by their pointers
     """
 
     program: PEProgram
@@ -308,7 +308,7 @@ class Module:
         return self._assembled(entries)
 
     def _place_registers(self) -> None:
-        """Lay the registers of each function behind those of its callers."""
+        """Lay the registers of each function behind the registers of its callers."""
         order: list[Function] = []
         seen: set[int] = set()
 

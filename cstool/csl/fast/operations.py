@@ -17,7 +17,7 @@ from cstool.csl.fast.kernels import inner
 
 _OPERATIONS: list[Operation] = [*FUSED.values(), *SATURATED.values()]
 NAMES = tuple(operation.name for operation in _OPERATIONS)
-"""names of operations by number: all, then those that saturate"""
+"""names of operations by number: all, then the saturating ones"""
 NUMBERS = {operation.name: number for number, operation in enumerate(FUSED.values())}
 """numbers by name"""
 MAP = len(NAMES)
@@ -25,7 +25,7 @@ MAP = len(NAMES)
 
 (ABS, ADD, SUB, MUL, MAX, SAME, NEG, NORM, SCALE, TO_INT16, FROM_INT16, IADD, ISUB, AND, OR, XOR, SLL, SLR, SAR,
  POPCNT, CLZ, CTZ, ADDC, FMA16, FMA32, FMA_WIDE, SATADD, SATSUB) = range(28)  # fmt: skip
-"""what an operation does with scalars"""
+"""the acts of operations on scalars"""
 
 
 def _act(number: int, operation: Operation) -> int:

@@ -1,6 +1,6 @@
 """Parts of the engine that are compiled for themselves, and called by their address.
 
-Numba compiles a function anew into each function that calls it: what lies ten calls deep is compiled ten times. A unit
+Numba compiles a function anew into each function that calls it: ten calls deep, ten times. A unit
 is compiled once. Its address stands in the state.
 """
 
