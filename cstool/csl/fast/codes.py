@@ -57,3 +57,5 @@ NO_SATURATE = OF_CODE + 9
 """number of the operation: `Issue._prepared`"""
 MAP_WAITS = OF_CODE + 10
 """`Issue.map`"""
+ENDLESS = OF_CODE + 30
+"""`watch`: the code of a task has gone beyond the limit of cycles"""

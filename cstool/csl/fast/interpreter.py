@@ -69,6 +69,7 @@ from cstool.csl.fast.state import (
     C_CODE,
     H_INTERPRET,
     H_ISSUE,
+    H_LIMIT,
     H_RARE,
     H_WIDTH,
     HOST_SAYS,
@@ -328,6 +329,9 @@ def interpret(f, pe, packed):  # type: ignore[no-untyped-def]
         elif op == SEXT:
             f[frame + a] = f[frame + b] << 64 - c >> 64 - c
         elif op == JMP:
+            if a < pc and f[pe + P_BASE] + f[pe + P_CYCLES] > f[H_LIMIT]:
+                fail(f, strip, codes.ENDLESS, pe)
+                return STOPPED
             pc = a
         elif op == JT:
             if f[frame + a] != 0:
@@ -376,6 +380,9 @@ def interpret(f, pe, packed):  # type: ignore[no-untyped-def]
             turns = f[frame + a] - 1
             f[frame + a] = turns
             if turns > 0:
+                if f[pe + P_BASE] + f[pe + P_CYCLES] > f[H_LIMIT]:
+                    fail(f, strip, codes.ENDLESS, pe)
+                    return STOPPED
                 f[frame + a + 1] += f[frame + a + 2]
                 f[frame + b] = f[frame + a + 1]
                 pc = c

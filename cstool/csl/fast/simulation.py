@@ -239,6 +239,7 @@ class FastSimulation:
         """Let the engine work through its cycles up to `until`, or to the first with something for the host."""
         while True:
             begun = clock.monotonic()
+            self.built.words[s.H_LIMIT] = FAR if self.limit is None else self.limit
             slice_ = min(until, self._now() + self._slice)
             engine.advance(self.built.words, slice_)
             # Signals are handled between slices: Ctrl-C, and the look of `fabric.watch`.

@@ -66,6 +66,8 @@ H_ISSUE = _h()
 H_RARE = _h()
 H_VECTOR = _h()
 """an operation on memory at once"""
+H_LIMIT = _h()
+"""the last cycle that code may come to in a loop"""
 H_COLOR_PLACE = _h(COLORS_COUNT)
 """24 words: the place of each color in tables by color; -1: it is not in use"""
 H_WORDS = _h()
