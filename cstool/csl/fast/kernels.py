@@ -18,7 +18,8 @@ from cstool.foundation.folders import cache_root, digest_of_sources
 
 Compiled: TypeAlias = Callable[..., Any]
 _njit: Any = njit  # its type knows not all options
-_OPTIONS: Any = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
+_OPTIONS: Any = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True, "_nrt": False}
+"""without `_nrt`, which would count references to the state at each call; nothing makes an array here"""
 
 
 def engine_path() -> Path:
