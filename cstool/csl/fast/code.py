@@ -1,7 +1,7 @@
 """The code of PE programs as instructions: Python's text, as the compiler of CSL writes it, function by function.
 
 A function is translated once for each set of types of its arguments. No function calls itself, so that each has
-registers of its own: a called function has them behind all that call it, and a call only jumps.
+registers of its own: behind the registers of all its callers. So a call only jumps.
 """
 
 import ast
@@ -65,7 +65,7 @@ class Code:
         words: words of a PE's region: its globals, then registers
         globals: values that the globals have at the start, int64
         code_fields, constant_fields, ref_fields, text_fields: rows and columns that move with where this code's rows,
-            constants and texts are put among the ones of other programs
+            constants and texts are put, behind other programs
         constant_refs: constants that are `ref`s of constants, likewise
     """
 
@@ -126,7 +126,7 @@ class Module:
         values: known names of the program: constants, operands
         global_types, globals: variables that are not in SRAM, and live as long as the PE
         pointers: functions by the pointer that code calls them by
-        tasks: ids of tasks by their pointers
+        tasks: ids of tasks by the pointers to them
     """
 
     program: PEProgram

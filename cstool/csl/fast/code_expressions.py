@@ -512,15 +512,14 @@ class Expressions(ABC):
         if at.const is not None:
             if not -len(types) <= at.const < len(types):
                 raise UntranslatableError("an index outside a tuple")
-            number = at.const % len(types)
+            part = int(at.const) % len(types)
             if value.parts is not None:
-                known: Val = value.parts[number]
-                return known
-            before = size_of(types[:number])
+                return value.parts[part]
+            before = size_of(types[:part])
             if isinstance(value.const, tuple):
-                return self.module.known(value.const[number])
+                return self.module.known(value.const[part])
             assert value.place is not None
-            return Val(types[number], value.place.plus(before))
+            return Val(types[part], value.place.plus(before))
         if not types or len(set(types)) > 1:
             raise UntranslatableError(f"an element of {types}")
         value = self.placed_tuple(value)

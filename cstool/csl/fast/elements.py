@@ -1,4 +1,4 @@
-"""Elements of operations in progress: `fabric.microthread.Thread`, compiled.
+"""Elements of operations in progress: `fabric.microthread.Thread` reads, computes and writes them.
 
 The operands of an operation are held ones, from `T_OPERANDS` on: the destination (or none) first. Element k of a vector
 in memory is read when k elements are done, so that a thread needs no place in its vectors.

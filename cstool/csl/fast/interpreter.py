@@ -114,7 +114,7 @@ from cstool.csl.fast.units import call_unit, unit
 from cstool.csl.fast.vectors import START
 
 ENDED, WAITS, PAUSED, STOPPED = range(4)
-"""what `run` returns: the function is over; it waits for the operation in `P_MAIN_OPERATION`; it waits for this cycle;
+"""results of `run`: the function is over; it waits for the operation in `P_MAIN_OPERATION`; it waits for this cycle;
 an error"""
 
 _BYTES = 4 * ROW

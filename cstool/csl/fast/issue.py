@@ -297,7 +297,7 @@ def _from_index(f, held, n, settings):  # type: ignore[no-untyped-def]
 def _issued(f, pe, operation, one, two, three, four, ref):  # type: ignore[no-untyped-def]
     """Operands, settings and the operation of `pe.wait` and `pe.start`: n, settings, operation; n is 0 after an error.
 
-    Settings of registers first: the error of a register that was never loaded comes behind the one of `.saturate`.
+    Settings of registers first: a register that was never loaded is an error before `.saturate` is.
     """
     n = hold_all(f, pe, operation, one, two, three, four)
     if not n:

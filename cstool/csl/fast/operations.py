@@ -25,7 +25,7 @@ MAP = len(NAMES)
 
 (ABS, ADD, SUB, MUL, MAX, SAME, NEG, NORM, SCALE, TO_INT16, FROM_INT16, IADD, ISUB, AND, OR, XOR, SLL, SLR, SAR,
  POPCNT, CLZ, CTZ, ADDC, FMA16, FMA32, FMA_WIDE, SATADD, SATSUB) = range(28)  # fmt: skip
-"""the acts of operations on scalars"""
+"""acts of operations on scalars"""
 
 
 def _act(number: int, operation: Operation) -> int:
