@@ -5,7 +5,8 @@ For directories with command scripts::
     python -m tests.csl_engines examples/csl/*
     python -m tests.csl_engines CHECKOUT/benchmarks/* CHECKOUT/tutorials/* --arch wse3
 
-A directory without a script of the generation is left out.
+A directory without a script of the generation is left out. Its neighbours are copied with it: a program may take files
+from them. What fails on both engines in the same way is no agreement, and is told apart.
 """
 
 import argparse
@@ -22,6 +23,8 @@ from typing import Any, NamedTuple
 
 from cstool.csl.sdk.variables import ENGINE_VARIABLE
 
+NOT_FILLED_IN = "%python_sdk_paint"
+"""stands in sdk-examples for what csl-examples has: cs_python run.py"""
 TIMES = re.compile(r"\d+\.\d+ ?(s|ms|us|seconds)\b")
 
 
@@ -46,7 +49,10 @@ class Outcome(NamedTuple):
 def outcome(directory: Path, script: str, engine: str) -> Outcome:
     """Run a script of a directory in a copy, by one engine."""
     with TemporaryDirectory() as folder:
-        copy = Path(copytree(directory, Path(folder) / directory.name))
+        parent = directory.resolve().parent
+        copy = Path(copytree(parent, Path(folder) / parent.name)) / directory.name
+        commands = (copy / script).read_text(encoding="utf-8").replace(NOT_FILLED_IN, "cs_python run.py")
+        (copy / script).write_text(commands, encoding="utf-8")
         programs = Path(sys.executable).parent
         environment = {**os.environ, ENGINE_VARIABLE: engine, "PATH": f"{programs}:{os.environ['PATH']}"}
         begun = time.perf_counter()
@@ -61,14 +67,14 @@ def outcome(directory: Path, script: str, engine: str) -> Outcome:
 
 
 def differences(directory: Path, script: str) -> tuple[list[str], Outcome, Outcome]:
-    """What differs between both engines: "" for nothing; and both outcomes."""
+    """The fields in which both engines differ, and both outcomes."""
     fast, reference = (outcome(directory, script, engine) for engine in ("fast", "reference"))
     names = [name for name in Outcome._fields[:-1] if getattr(fast, name) != getattr(reference, name)]
     return names, fast, reference
 
 
 def main() -> int:
-    """Compare, directory by directory; the exit code is 1 if something differs."""
+    """Compare, directory by directory; the exit code is 1 if something differs, or fails."""
     parser = argparse.ArgumentParser(description="Both engines of the fabric on the same programs.")
     parser.add_argument("directories", nargs="+", type=Path)
     parser.add_argument("--arch", choices=("wse2", "wse3"), default="wse2")
@@ -82,8 +88,12 @@ def main() -> int:
         count += 1
         names, fast, reference = differences(directory, script)
         times = f"{fast.seconds:.1f} s, reference {reference.seconds:.1f} s"
-        print(f"{directory.name}: {'differ in ' + ', '.join(names) if names else 'same'}, {times}", flush=True)
-        bad += bool(names)
+        failed = not names and fast.code != 0
+        told = f"differ in {', '.join(names)}" if names else "fails on both" if failed else "same"
+        print(f"{directory.name}: {told}, {times}", flush=True)
+        bad += bool(names) or failed
+        if failed and arguments.show:
+            print(f"--- both\n{fast.output}")
         for name in names if arguments.show else ():
             print(f"--- fast\n{getattr(fast, name)}\n--- reference\n{getattr(reference, name)}")
     print(f"{count - bad} of {count} the same")
