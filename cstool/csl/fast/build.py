@@ -259,8 +259,8 @@ class _Builder:
             indices = np.flatnonzero(tiles == number)
             many[:, s.P_INDEX] = indices
             rows = indices // program.width
-            strip = np.searchsorted(self.rows, rows, "right") - 1
-            many[:, s.P_STRIP] = f[s.H_STRIP + strip]
+            number_of = np.searchsorted(self.rows, rows, "right") - 1
+            many[:, s.P_STRIP] = f[s.H_STRIP + number_of]
             f[table + indices] = bases
         self._neighbours()
         self._routes()
