@@ -56,7 +56,7 @@ def _prefetch(_typing: Any, state: Any, at: Any) -> Any:  # noqa: ARG001
         pointer = builder.bitcast(builder.gep(data, [arguments[1]]), ir.IntType(8).as_pointer())
         numbers = [ir.Constant(ir.IntType(32), number) for number in (0, 3, 1)]
         kind = ir.FunctionType(ir.VoidType(), [pointer.type, *(number.type for number in numbers)])
-        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")  # type: ignore[no-untyped-call]
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
         builder.call(function, [pointer, *numbers])
         return context.get_dummy_value()
 
