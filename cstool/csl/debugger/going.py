@@ -2,12 +2,13 @@
 
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from cstool.csl.debugger import points, saved
 from cstool.csl.debugger.prompt import command, refuse_words
 from cstool.csl.debugger.replay import Moment, Replay
-from cstool.csl.debugger.session import Anew, Go, Session, Wants
+from cstool.csl.debugger.session import BEGINNING, Anew, Go, Session, Wants
 from cstool.foundation.errors import CstoolError
 from cstool.foundation.words import counted
 
@@ -72,6 +73,23 @@ def _file(name: str, rest: str) -> Path:
     if not rest:
         raise CstoolError(f"{name}: must be followed by a file")
     return Path(rest)
+
+
+@dataclass(frozen=True)
+class Kinds:
+    """Wants moments of some kinds at a PE.
+
+    Args:
+        kinds: the kinds
+        pe: index of the PE
+    """
+
+    kinds: frozenset[str]
+    pe: int
+
+    def __call__(self, moment: Moment, replay: Replay) -> str | None:  # noqa: ARG002
+        """Give "" for such a moment."""
+        return "" if moment.pe == self.pe and moment.kind in self.kinds else None
 
 
 def _or_point(session: Session, wants: Callable[[Moment, Replay], bool], count: int = 1) -> Wants:
@@ -155,8 +173,8 @@ def finish(session: Session, rest: str) -> Go:
     return Go(_or_point(session, lambda m, _: m.kind == "task_end" and m.pe == pe))
 
 
-def _back(session: Session, wants: Wants) -> Go:
-    """Begin anew, and stop at the last wanted moment before the present one."""
+def _back(session: Session, wants: Wants | None) -> Go:
+    """Go back to the last wanted moment before the present one; None: to the last breakpoint."""
     raise Anew(Go(wants, session.stop.replay.number, back=True))
 
 
@@ -171,23 +189,23 @@ def back(session: Session, rest: str) -> Go:
 def reverse_continue(session: Session, rest: str) -> Go:
     """Go back to the last breakpoint before this moment, or to the beginning."""
     refuse_words("reverse-continue", rest)
-    return _back(session, session.points.hit)
+    if not session.points.all:
+        raise Anew(Go(number=1, reason=BEGINNING))
+    return _back(session, None)
 
 
 @command("", "rs")
 def reverse_step(session: Session, rest: str) -> Go:
     """Go back to the statement before this moment on the chosen PE."""
     refuse_words("reverse-step", rest)
-    pe = session.chosen
-    return _back(session, lambda m, _: "" if m.kind == "statement" and m.pe == pe else None)
+    return _back(session, Kinds(frozenset(("statement",)), session.chosen))
 
 
 @command("", "re")
 def reverse_event(session: Session, rest: str) -> Go:
     """Go back to the thing that happened before this moment on the chosen PE."""
     refuse_words("reverse-event", rest)
-    pe = session.chosen
-    return _back(session, lambda m, _: "" if m.kind in _THINGS and m.pe == pe else None)
+    return _back(session, Kinds(_THINGS, session.chosen))
 
 
 @command("")

@@ -11,6 +11,7 @@ _QUEUES = {
     "sent": "a wavelet of color {color} leaves {queue} for the router: {wavelet}",
     "refused": "the router has no room for a wavelet of color {color}: {wavelet}",
     "came": "a wavelet of color {color} comes into {queue}: {wavelet}",
+    "taken": "a wavelet of color {color} is taken out of {queue}",
     "starved": "an operation waits for a wavelet in {queue}",
 }
 _OUTPUT = ("written", "full", "sent", "refused")

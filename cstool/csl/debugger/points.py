@@ -14,7 +14,7 @@ from cstool.csl.fabric.microthread import Thread
 from cstool.csl.fabric.pe import ProcessingElement, place_of
 from cstool.csl.fabric.program import FabricProgram
 from cstool.foundation.errors import CstoolError
-from cstool.foundation.words import nearest
+from cstool.foundation.words import counted, nearest
 
 ACTS = {"arrives": ("came",), "leaves": ("sent",), "": ("came", "sent")}
 """acts at queues (`trace.ACTS`) by the word of a breakpoint on a color"""
@@ -146,17 +146,20 @@ class Watch(Point):
         self._known = {pe: each.raw(replay.simulation.pes[pe]) for pe, each in self.ranges.items()}
 
     def hit(self, moment: Moment, replay: Replay) -> str | None:
-        """The old and the new value, and the statement or operation that wrote it."""
+        """The old and the new value, and the statement or operation that wrote it; of the first PE among several."""
+        pes = replay.simulation.pes
+        changed: list[tuple[int, bytes]] = []  # with the bytes before
         for pe in (moment.pe,) if moment.pe >= 0 else self.ranges:
-            if pe not in self.ranges:
-                continue
-            elements, end = self.ranges[pe], replay.simulation.pes[pe]
-            now, before = elements.raw(end), self._known[pe]
-            if now == before:
-                continue
-            self._known[pe] = now
-            return f"{self._change(end, elements, before, now)}\n    {_writer(end, elements, moment, replay)}"
-        return None
+            if pe in self.ranges and (now := self.ranges[pe].raw(pes[pe])) != self._known[pe]:
+                changed.append((pe, self._known[pe]))
+                self._known[pe] = now
+        if not changed:
+            return None
+        pe, before = changed[0]
+        elements, end = self.ranges[pe], pes[pe]
+        more = f"\n    and at {counted(len(changed) - 1, 'more PE')}" if len(changed) > 1 else ""
+        change = self._change(end, elements, before, elements.raw(end))
+        return f"{change}\n    {_writer(end, elements, moment, replay)}{more}"
 
     def _change(self, pe: ProcessingElement, elements: Range, before: bytes, now: bytes) -> str:
         value = elements.value(pe)
@@ -313,7 +316,7 @@ class Points:
         return self._added(Watch(self._number + 1, text, frozenset(pes), ranges))
 
     def delete(self, words: str) -> list[Point]:
-        """Take away a breakpoint by its number, or `all`; return those.
+        """Take away a breakpoint by its number, or `all`; return them.
 
         Raises:
             CstoolError: there is no such breakpoint
@@ -345,6 +348,14 @@ class Points:
         """Take the present state as known."""
         for point in self.all:
             point.refresh(replay)
+
+    def state(self) -> tuple[list[Point], int]:
+        """All of them, and the number of the last one that was made."""
+        return self.all, self._number
+
+    def adopt(self, points: list[Point], number: int) -> None:
+        """Take these in place of the present ones."""
+        self.all, self._number = points, number
 
     def _added(self, point: Point) -> Point:
         self._number = point.number

@@ -1,7 +1,7 @@
 """A session of the debugger: it repeats a recorded simulation, stops, asks for a command, and goes on or back.
 
-To go back, it begins anew and stops earlier. So a step back costs the time of a run up to there, twice if the moment
-is to be found first. The memory is that of one simulation, and two numbers for each cycle.
+To go back, it goes on from a checkpoint before the wanted moment (`checkpoints`), or begins anew. To find a moment, it
+looks from the last checkpoint on, then from the one before it, and so on.
 """
 
 from array import array
@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from cstool.csl.debugger.checkpoints import Checkpoints, Over
 from cstool.csl.debugger.moments import moment_text, source_line
-from cstool.csl.debugger.points import Points
+from cstool.csl.debugger.points import Point, Points
 from cstool.csl.debugger.replay import Moment, Replay
 from cstool.csl.debugger.sources import Sources, line_of
 from cstool.csl.fabric.program import FabricProgram
@@ -41,7 +42,8 @@ class Go:
         wants: where it stops; None: only at `number`
         number: the moment at which it stops in any case; 0: none
         reason: words for that stop
-        back: whether it only looks for the last wanted moment before `number`, and then begins anew up to it
+        back: whether it only looks for the last wanted moment before `number`, and then goes back up to it; without
+            `wants`, for the last breakpoint
         found: number and reason of that moment so far
     """
 
@@ -64,6 +66,20 @@ class Anew(BaseException):
         self.go = go
 
 
+class State(NamedTuple):
+    """What a process of the session hands over to another one.
+
+    Args:
+        go: the way; its `wants` must be of a kind that `pickle` takes
+        points: breakpoints, and the number of the last one
+        chosen: index of the chosen PE
+    """
+
+    go: Go
+    points: tuple[list[Point], int]
+    chosen: int
+
+
 class Quit(BaseException):
     """The session ends."""
 
@@ -81,6 +97,7 @@ class Session:
         sources: its sources
         ask: asks for a command at a stop: it returns the way on, or raises `Anew` or `Quit`
         show: takes a line of output
+        checkpoints: the checkpoints; None: it always begins anew
 
     Attributes:
         points: breakpoints
@@ -94,11 +111,13 @@ class Session:
     sources: Sources
     ask: Callable[["Session"], Go]
     show: Callable[[str], None]
+    checkpoints: Checkpoints | None = None
     points: Points = field(init=False)
     chosen: int = 0
     stop: Stop = field(init=False)
     interrupted: bool = False
     _go: Go = field(init=False)
+    _first: int = 1  # the moment that this process has come from
     _cycles: "array[int]" = field(default_factory=lambda: array("Q"))  # cycles so far
     _begins: "array[int]" = field(default_factory=lambda: array("Q"))  # the moments at which they began
 
@@ -108,15 +127,38 @@ class Session:
 
     def run(self) -> None:
         """Debug until the user quits."""
-        while True:
-            replay = Replay(self.journal, self.program, self._moment, self._line)
-            self.points.refresh(replay)
-            try:
-                replay.run()
-            except Anew as anew:
-                self._go = anew.go
-            except Quit:
-                return
+        try:
+            while True:
+                replay = Replay(self.journal, self.program, self._moment, self._line)
+                self.points.refresh(replay)
+                try:
+                    replay.run()
+                except Anew as anew:
+                    self._go = anew.go
+                    self._resume()
+        except (Quit, Over):
+            self._leave(None)
+        except BaseException as error:
+            self._leave(error)
+            raise
+
+    def _resume(self) -> None:
+        """Go on from a checkpoint, in another process; return where there is none, with the way from the beginning."""
+        if self.checkpoints is not None:
+            go = self._go
+            # The checkpoint at the last moment of a search would find nothing.
+            before = go.number - 2 if go.back else go.number
+            state = State(go, self.points.state(), self.chosen)
+            self._adopt(self.checkpoints.resume(before, state))
+        self._first = 1
+
+    def _adopt(self, state: State) -> None:
+        self._go, self.chosen = state.go, state.chosen
+        self.points.adopt(*state.points)
+
+    def _leave(self, error: BaseException | None) -> None:
+        if self.checkpoints is not None:
+            self.checkpoints.leave(error)
 
     def show_all(self, lines: Iterable[str]) -> None:
         """Show lines of output."""
@@ -150,14 +192,21 @@ class Session:
         if moment.kind == "cycle" and (not self._begins or replay.number > self._begins[-1]):
             self._cycles.append(moment.time)
             self._begins.append(replay.number)
+        if moment.kind == "cycle" and self.checkpoints is not None:
+            state = self.checkpoints.come_to(replay.number)
+            if state is not None:
+                self._first = replay.number
+                self._adopt(state)
+                self.points.refresh(replay)
+                self.interrupted = False
+                go = self._go
         if self.interrupted:
             self.interrupted = False
             self._stand(moment, replay, "interrupted")
         elif go.back:
             if replay.number >= go.number:
-                number, words = go.found or (1, BEGINNING)
-                raise Anew(Go(number=number, reason=words))
-            reason = None if go.wants is None else go.wants(moment, replay)
+                raise Anew(self._found(go))
+            reason = (go.wants or self.points.hit)(moment, replay)
             if reason is not None:
                 go.found = replay.number, reason
         elif go.number:
@@ -167,6 +216,13 @@ class Session:
             reason = go.wants(moment, replay)
             if reason is not None or moment.kind == "end":
                 self._stand(moment, replay, reason or "")
+
+    def _found(self, go: Go) -> Go:
+        """The way to what a search has found, or the next search, up to the moment that this one has begun at."""
+        if go.found is None and self._first > 1:
+            return Go(go.wants, self._first + 1, back=True)
+        number, words = go.found or (1, BEGINNING)
+        return Go(number=number, reason=words)
 
     def _line(self, time: int, pe: int, text: str) -> None:
         if not self._go.number:

@@ -3,10 +3,12 @@
 import signal
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from cstool.csl.debugger import going, looks, memory
+from cstool.csl.debugger.checkpoints import APART, Checkpoints
 from cstool.csl.debugger.prompt import COMMANDS, execute
 from cstool.csl.debugger.session import Go, Quit, Session
 from cstool.csl.debugger.sources import Sources
@@ -20,22 +22,85 @@ _AGAIN = ("step", "next", "event", "cycle", "continue", "back", "reverse-continu
 """commands that an empty line does once more, at a terminal"""
 
 
-class Asking:
-    """Asks for commands, from a terminal or line by line from a file.
+class Screen:
+    """The terminal of the first process, or lines of a file in its place.
 
     Args:
         lines: lines of a file; None: the terminal
         show: takes a line of output
 
     Attributes:
-        done, failed: commands so far, and invalid ones among them
+        completer: completes words of the terminal; None: it does not
+        done, invalid: commands so far, and invalid ones among them
     """
 
     def __init__(self, lines: Iterator[str] | None, show: Callable[[str], None]) -> None:
         self._lines = lines
-        self._show = show
+        self.show = show
         self._last = ""
-        self.done = self.failed = 0
+        self.completer: Completer | None = None
+        self.done = self.invalid = 0
+
+    def failed(self) -> None:
+        """Count an invalid command."""
+        self.invalid += 1
+
+    def line(self, chosen: int) -> str | None:
+        """The next line, which is not empty; None: there are no more. `chosen`: index of the PE of the completer."""
+        if self.completer is not None:
+            self.completer.choose(chosen)
+        while True:
+            line = self._any_line()
+            if line:
+                self.done += 1
+            if line != "":
+                return line
+
+    def _any_line(self) -> str | None:
+        if self._lines is None:
+            line = self._typed()
+        else:
+            found = next(self._lines, None)
+            if found is None:
+                return None
+            line = found.partition("#")[0].strip()
+            if line:
+                self.show(PROMPT + line)
+        if not line and self._lines is None:
+            return self._last
+        self._last = line if line.split(" ")[0] in _repeated() else ""
+        return line
+
+    def _typed(self) -> str:
+        with suppress(ImportError):
+            import readline
+
+            readline.set_completer(self.completer)
+            readline.set_completer_delims(" ")
+            readline.parse_and_bind("tab: complete")
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            return input(PROMPT).strip()
+        except EOFError:
+            self.show("quit")
+            return "quit"
+        except KeyboardInterrupt:
+            self.show("")
+            self._last = ""
+            return ""
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+
+class Asking:
+    """Asks for commands, and does them.
+
+    Args:
+        ask: lets the first process do something (`Checkpoints.ask`)
+    """
+
+    def __init__(self, ask: Callable[..., Any]) -> None:
+        self._ask = ask
 
     def __call__(self, session: Session) -> Go:
         """The way on after a command; commands before it are done meanwhile.
@@ -44,55 +109,19 @@ class Asking:
             Quit: there are no more commands
         """
         while True:
-            line = self._line(session)
-            if not line:
-                continue
-            self.done += 1
+            line = self._ask("line", session.chosen)
+            if line is None:
+                raise Quit
             try:
                 go = execute(session, line)
             except CstoolError as error:
-                self.failed += 1
-                self._show(f"error: {error.message}")
+                self._ask("failed")
+                session.show(f"error: {error.message}")
                 if error.hint:
-                    self._show(f"hint: {error.hint}")
+                    session.show(f"hint: {error.hint}")
                 continue
             if go is not None:
                 return go
-
-    def _line(self, session: Session) -> str:
-        if self._lines is None:
-            line = self._typed(session)
-        else:
-            found = next(self._lines, None)
-            if found is None:
-                raise Quit
-            line = found.partition("#")[0].strip()
-            if line:
-                self._show(PROMPT + line)
-        if not line and self._lines is None:
-            return self._last
-        self._last = line if line.split(" ")[0] in _repeated() else ""
-        return line
-
-    def _typed(self, session: Session) -> str:
-        with suppress(ImportError):
-            import readline
-
-            readline.set_completer(Completer(session))
-            readline.set_completer_delims(" ")
-            readline.parse_and_bind("tab: complete")
-        before = signal.signal(signal.SIGINT, signal.default_int_handler)
-        try:
-            return input(PROMPT).strip()
-        except EOFError:
-            self._show("quit")
-            return "quit"
-        except KeyboardInterrupt:
-            self._show("")
-            self._last = ""
-            return ""
-        finally:
-            signal.signal(signal.SIGINT, before)
 
 
 def _repeated() -> set[str]:
@@ -109,6 +138,10 @@ class Completer:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._found: list[str] = []
+
+    def choose(self, pe: int) -> None:
+        """Complete names of a PE, by its index."""
+        self._session.chosen = pe
 
     def __call__(self, text: str, state: int) -> str | None:
         """The `state`-th completion, as readline asks for it."""
@@ -142,13 +175,16 @@ class Completer:
         return sorted(each for each in known if each.startswith(word))
 
 
-def debug_recorded(folder: Path, commands: Iterable[str] | None, show: Callable[[str], None]) -> tuple[int, int]:
+def debug_recorded(
+    folder: Path, commands: Iterable[str] | None, show: Callable[[str], None], apart: int = APART
+) -> tuple[int, int]:
     """Debug a recorded simulation until the user quits.
 
     Args:
         folder: its folder in the journal
         commands: lines of commands; None: they are typed at the terminal
         show: takes a line of output
+        apart: moments between two checkpoints at least; 0: there are none
 
     Returns:
         number of commands, and of invalid ones among them
@@ -157,11 +193,15 @@ def debug_recorded(folder: Path, commands: Iterable[str] | None, show: Callable[
     """
     journal = Journal(folder)
     program = read_program(journal.program)
-    asking = Asking(None if commands is None else iter(commands), show)
-    session = Session(journal, program, Sources(program, Path(journal.settings.folder)), asking, show)
+    screen = Screen(None if commands is None else iter(commands), show)
+    checkpoints = Checkpoints(screen, apart)
+    sources = Sources(program, Path(journal.settings.folder))
+    asking, said = Asking(checkpoints.ask), partial(checkpoints.ask, "show")
+    session = Session(journal, program, sources, asking, said, checkpoints)
+    screen.completer = Completer(session)
     with _interrupts(session):
         session.run()
-    return asking.done, asking.failed
+    return screen.done, screen.invalid
 
 
 @contextmanager

@@ -46,7 +46,7 @@ def compile_engine() -> None:
 
 
 def begin_compiling() -> None:
-    """Let a process of least priority make the machine code for the runs to come; it says nothing, whatever happens."""
+    """Let a process of least priority make the machine code for the runs to come; it says nothing, nor if it fails."""
     nowhere = subprocess.DEVNULL
     with suppress(OSError, ValueError):
         subprocess.Popen(

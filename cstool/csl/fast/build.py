@@ -71,7 +71,7 @@ class Stop(NamedTuple):
 
 @dataclass
 class Built:
-    """The state, and what its numbers mean.
+    """The state, and the meaning of its numbers.
 
     Args:
         words: the state (`state`)
@@ -155,7 +155,7 @@ def build(
     Args:
         program: the program
         fused: whether a multiply-add rounds once
-        time_model: how long a PE takes for what it does
+        time_model: the time of each act of a PE
         strips: 1 or 2
         codes: the translated code of each program; None: translate it
     """
@@ -508,7 +508,7 @@ def _signed(bits: int) -> int:
 
 
 def span_of(program: PEProgram) -> int:
-    """Bytes of SRAM that a PE of a program has at the start: those of its variables."""
+    """Bytes of SRAM that a PE of a program has at the start, for its variables."""
     if not program.sram:
         return SRAM_BYTES  # made by hand: its addresses are not known
     symbols = [*program.symbols.values(), *program.variables.values()]

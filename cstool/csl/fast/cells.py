@@ -1,7 +1,7 @@
 """Words of the state, in compiled code: records, errors, events, and bytes of SRAM."""
 
 from cstool.csl.fast import codes
-from cstool.csl.fast.kernels import inner
+from cstool.csl.fast.kernels import inner as inner
 from cstool.csl.fast.state import (
     N_A,
     N_B,

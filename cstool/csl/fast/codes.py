@@ -1,6 +1,6 @@
 """Errors that the fast engine stops with: a code and up to six arguments each, which Python makes messages of.
 
-`S_ERROR_PE` is always the PE (its address). Messages are those of the reference engine, which the comments name.
+`S_ERROR_PE` is always the PE (its address). Messages are the reference engine's, which the comments name.
 """
 
 FULL = 1

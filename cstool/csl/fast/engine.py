@@ -287,7 +287,7 @@ def install(f: NDArray[np.int64]) -> None:
 
 @inner
 def _prefetch(f, event):  # type: ignore[no-untyped-def]
-    """Begin to load what the event behind the next, and the next, will look at."""
+    """Begin to load the records of the next event, and of the one behind it."""
     if not event:
         return
     pe = f[event + N_PE]

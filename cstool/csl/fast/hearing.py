@@ -1,4 +1,4 @@
-"""What CEs hear of the network in a cycle: wavelets, teardowns, ramps that are free."""
+"""News from the network for CEs in a cycle: wavelets, teardowns, ramps that are free."""
 
 from cstool.csl.fast.cells import free_event
 from cstool.csl.fast.kernels import inner

@@ -131,7 +131,7 @@ def is_print(simulation: "FastSimulation", event: HostEvent) -> bool:
 
 
 def text_of(simulation: "FastSimulation", number: int) -> Any:
-    """A text of the translated code, by its number among those of all programs."""
+    """A text of the translated code, by its number among the texts of all programs."""
     for code in simulation.built.codes:
         if number < len(code.texts):
             return code.texts[number]

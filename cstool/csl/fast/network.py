@@ -457,7 +457,7 @@ def _take_from_other(f, other, strip, now):  # type: ignore[no-untyped-def]
 
 @inner
 def route(f, strip):  # type: ignore[no-untyped-def]
-    """The other half: routers send what they can."""
+    """The other half: routers send."""
     now = f[strip + S_NOW]
     parity = now & 1
     at = f[strip + S_AWAKE_AT + parity]

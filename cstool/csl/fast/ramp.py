@@ -196,7 +196,7 @@ def _new_output(f, pe, number, color, capacity):  # type: ignore[no-untyped-def]
 def output_slot(f, pe, number, color, operation):  # type: ignore[no-untyped-def]
     """The output queue that an operation writes to; -1 after an error.
 
-    The color of its wavelets is that of the queue, if it is bound to one (`O_COLOR`), else `color`.
+    The color of its wavelets is the queue's, if it is bound to one (`O_COLOR`), else `color`.
     """
     strip = f[pe + P_STRIP]
     if number >= OWN_QUEUES:

@@ -44,7 +44,7 @@ def strips_for(program: FabricProgram) -> int:
 
 
 class Sram:
-    """The SRAM of a PE, as bytes: what the engine does not hold is zero.
+    """The SRAM of a PE, as bytes: zero where the engine holds none.
 
     Args:
         held: the bytes that it holds, from the first on
@@ -163,7 +163,7 @@ class FastSimulation:
         fused: whether a multiply-add rounds once
         on_say: called with cycle, PE index and a line that a program traces (<debug>)
         on_print: likewise, that a program prints (<simprint>)
-        time_model: how long a PE takes for what it does
+        time_model: the time of each act of a PE
         strips: threads that simulate a strip of rows each; results do not depend on it
 
     Attributes:
@@ -271,7 +271,7 @@ class FastSimulation:
         )
 
     def _hear(self) -> None:
-        """Take what came to the host, in order."""
+        """Take events for the host, in order."""
         self._heard = False
         for event in self.built.host_events():
             self._heard = True
@@ -298,7 +298,7 @@ class FastSimulation:
     # --- the host's side ---
 
     def heard(self) -> None:
-        """Note that the host is there: what counts cycles after its last command begins anew."""
+        """Note that the host is there: the count of cycles since its last command begins anew."""
         if self._patience is not None:
             self.limit = self.events.now + self._patience
 
@@ -373,4 +373,4 @@ MICROTHREADS = 8
 
 
 def _unheard(time: int, pe: int, text: str) -> None:
-    """Nobody reads what programs say."""
+    """Drop a line that a program says."""

@@ -10,7 +10,7 @@ Letters before the names of fields: H the whole fabric, S a strip of rows, C a c
 P a PE and its router, T an operation in progress, Q an input queue, O an output queue, R a FIFO, F a color at a router
 ("flow"), G its config, L a link and the buffer at its end, N an event.
 
-Numbers are those of the reference engine; fields are named as its attributes are, and mean the same.
+Numbers are the reference engine's; fields are named as its attributes are, and mean the same.
 """
 
 NEVER = -1
@@ -167,7 +167,7 @@ _c = _Fields()
 C_TASKS = _c(64)
 """64 words: the task (K) of each id, or 0"""
 C_CONTROLS = _c(64)
-"""64 words: likewise, of what control wavelets name"""
+"""64 words: likewise, of tasks that control wavelets name"""
 C_INPUT_CAPACITY = _c(8)
 """8 words"""
 C_OUTPUT_CAPACITY = _c(8)
@@ -191,7 +191,7 @@ C_FIFOS_COUNT = _c()
 C_CODE = _c()
 """address of its translated code (`instructions.BLOCK`)"""
 C_TEXTS = _c()
-"""number of its first text among those of all classes"""
+"""number of its first text among the texts of all classes"""
 C_NUMBER = _c()
 """its place in `FabricProgram.programs`"""
 C_WORDS = _c()
@@ -295,7 +295,7 @@ P_PICKED_AT = _p()
 """address of the arguments of a call; 0: they are the next two words"""
 P_PICKED_ARGUMENTS = _p(2)
 P_HELD = _p()
-"""what the main thread does once a microthread is free: `REACH_RUN`, ...; 0: it waits for none"""
+"""the act of the main thread once a microthread is free: `REACH_RUN`, ...; 0: it waits for none"""
 P_HELD_OPERATION = _p()
 P_MAIN_OPERATION = _p()
 """the operation (T) that code waits for, between `run` and `do`"""
@@ -324,7 +324,7 @@ P_WORDS_OF = _p()
 """first of the words of the configuration (N: address and value) that have been written"""
 P_COUNTER_BEGIN = _p()
 P_COUNTER_STOPPED = _p()
-"""what the time stamp counter shows while it stands still; -1: it counts"""
+"""the time stamp counter while it stands still; -1: it counts"""
 P_BESIDE_PE = _p(5)
 """five words: the PE behind each port; 0: none"""
 P_WORDS = _p()
@@ -546,7 +546,7 @@ N_WORDS = _n()
 (TICK, CHOOSE, BEGIN, REACH, ACTIVATE, BLOCK, UNBLOCK, COMPLETE, UNBLOCK_HOST) = range(1, 10)
 """kinds of events of PEs"""
 REACH_RUN, REACH_DO, REACH_END = range(1, 4)
-"""what the main thread does at the cycle that its code has come to: go on, do an operation, end the task"""
+"""acts of the main thread at the cycle that its code has come to: go on, do an operation, end the task"""
 CHANGE, SET_ROOM, TEARS_DOWN = range(20, 23)
 """kinds of events of the network: N_A is the flow, or the exit; N_B the config (0: teardown ends), or the room"""
 HOST_UNBLOCKS, HOST_TAKEN, HOST_SENT, HOST_SAYS, HOST_PRINTS = range(30, 35)

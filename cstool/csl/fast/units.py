@@ -1,6 +1,6 @@
 """Parts of the engine that are compiled for themselves, and called by their address.
 
-Numba compiles a function anew into each function that calls it: what lies ten calls deep is compiled ten times. A unit
+Numba compiles a function anew into each function that calls it: ten calls deep, ten times. A unit
 is compiled once. Its address stands in the state.
 """
 
@@ -32,8 +32,7 @@ def address_of(compiled: Any) -> int:
     return int(result.library.get_pointer_to_function(result.fndesc.llvm_func_name))
 
 
-@_intrinsic  # type: ignore[untyped-decorator]
-def call_unit(_typing: Any, address: Any, state: Any, one: Any, other: Any) -> Any:  # noqa: ARG001
+def _call_unit(_typing: Any, address: Any, state: Any, one: Any, other: Any) -> Any:  # noqa: ARG001
     """Call the unit at an address."""
 
     def make(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -45,8 +44,11 @@ def call_unit(_typing: Any, address: Any, state: Any, one: Any, other: Any) -> A
     return types.int64(types.int64, state, types.int64, types.int64), make
 
 
-@_intrinsic  # type: ignore[untyped-decorator]
-def prefetch(_typing: Any, state: Any, at: Any) -> Any:  # noqa: ARG001
+call_unit: Any = _intrinsic(_call_unit)
+"""call_unit(address, state, one, other): call the unit at an address"""
+
+
+def _prefetch(_typing: Any, state: Any, at: Any) -> Any:  # noqa: ARG001
     """Begin to load the line of the cache with a word of the state."""
 
     def make(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -54,7 +56,12 @@ def prefetch(_typing: Any, state: Any, at: Any) -> Any:  # noqa: ARG001
         pointer = builder.bitcast(builder.gep(data, [arguments[1]]), ir.IntType(8).as_pointer())
         numbers = [ir.Constant(ir.IntType(32), number) for number in (0, 3, 1)]
         kind = ir.FunctionType(ir.VoidType(), [pointer.type, *(number.type for number in numbers)])
-        builder.call(cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8"), [pointer, *numbers])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+        builder.call(function, [pointer, *numbers])
         return context.get_dummy_value()
 
     return types.void(state, types.int64), make
+
+
+prefetch: Any = _intrinsic(_prefetch)
+"""prefetch(state, at): begin to load the line of the cache with a word of the state"""

@@ -382,7 +382,7 @@ class Writer:
             self.line(f"pe.config_write({256 + r.choice(self.tasks)}, {r.randrange(2)})")
         elif kind == 4 and streams:
             word = 0x200 + 8 * r.choice(streams).color + 4
-            self.line(f"pe.config_write({word}, pe.config_read({word}) ^ {r.choice([0, 1, 4, 8])})")
+            self.line(f"pe.config_write({word}, pe.config_read({word}) ^ {r.choice([0, 4, 8])})")
         elif kind == 5 and streams:
             word = 0x200 + 8 * r.choice(streams).color + r.randrange(8)
             self.line(f"U16[{r.randrange(90)}] = pe.config_read({word})")
