@@ -102,7 +102,8 @@ class WaitGraph:
             return found
         # A control wavelet would have to come by a port that is open; from one that waits, that is, not from the idle.
         config = self.config(wait.pe, wait.color)
-        opened = 0 if config is None or config.teardown else config.positions[config.current].rx
+        shut = config is None or config.teardown or config.current >= len(config.positions)
+        opened = 0 if shut else config.positions[config.current].rx
         return [source for source in self._sources(wait.pe, opened, wait.color) if self._leads_to_a_wait(source)]
 
     def _leads_to_a_wait(self, node: Node) -> bool:

@@ -1,6 +1,7 @@
 """Deadlock reports: who waits for whom, drawn where it is a circle, told in the end where it is not."""
 
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -176,3 +177,11 @@ def test_a_sender_that_nobody_takes_from_is_told_through_the_network():
     assert said.splitlines()[0] == "deadlock at cycle 99: nothing can move any more; 2 of 2 PEs wait"
     assert re.search("input queue 2 holds [4-6] wavelets of color 3, but nothing takes them", said)
     assert said.endswith("look at a task bound to color 3, or an operation that receives it: nothing takes what came")
+
+
+def test_a_switch_in_a_position_that_it_has_not_takes_from_nowhere():
+    one = fabric(2, 1, {3: {(0, 0): config("R>E"), (1, 0): config("W>R")}})
+    moved = replace(one.configs[one.routes[3][0, 1]], current=1)
+    wait = stuck(1, "W", 3, "", "", "the color has no position 1", position=1)
+    report = deadlock_report(one, 5, [wait], lambda pe, color: moved if pe else one.configs[0])
+    assert "the color has no position 1" in report
