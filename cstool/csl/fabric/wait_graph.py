@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from cstool.csl.fabric.arch import OPPOSITE, PORTS, RAMP
-from cstool.csl.fabric.program import ColorConfig, FabricProgram
+from cstool.csl.fabric.program import ColorConfig, FabricProgram, Route
 from cstool.csl.fabric.waiting import MAIN, BufferWait, Node, QueueWait, TaskWait, ThreadWait, Wait
 
 W = TypeVar("W", bound=Wait)
@@ -102,8 +102,8 @@ class WaitGraph:
             return found
         # A control wavelet would have to come by a port that is open; from one that waits, that is, not from the idle.
         config = self.config(wait.pe, wait.color)
-        shut = config is None or config.teardown or config.current >= len(config.positions)
-        opened = 0 if shut else config.positions[config.current].rx
+        route = None if config is None or config.teardown else _route_of(config)
+        opened = 0 if route is None else route.rx
         return [source for source in self._sources(wait.pe, opened, wait.color) if self._leads_to_a_wait(source)]
 
     def _leads_to_a_wait(self, node: Node) -> bool:
@@ -120,7 +120,7 @@ class WaitGraph:
     def _of_route(self, pe: int, port: int, color: int) -> list[Node]:
         """The sources of the wavelets that the router of a PE sends out by a port."""
         config = self.config(pe, color)
-        route = None if config is None else config.positions[config.current]
+        route = None if config is None else _route_of(config)
         if route is None or not route.tx >> port & 1:
             if port == RAMP and color in self._hosts:
                 return [("host", color)]
@@ -283,3 +283,8 @@ class WaitGraph:
 def _leads_on(thread: ThreadWait) -> bool:
     """Whether the end of an operation can set off other work."""
     return thread.thread == MAIN or bool(thread.activates or thread.unblocks)
+
+
+def _route_of(config: ColorConfig) -> Route | None:
+    """The route of a color; None: its switch is in a position that it has not."""
+    return config.positions[config.current] if config.current < len(config.positions) else None
