@@ -161,7 +161,8 @@ class WaitGraph:
             return False
         _, pe, port, color = route
         config = self.config(pe, color)
-        return config is None or not config.positions[config.current].tx >> port & 1
+        found = None if config is None else _route_of(config)
+        return found is None or not found.tx >> port & 1
 
     def _senders(self, pe: int, color: int) -> list[Node]:
         """Possible senders of a color on a PE: operations that send it, else the likeliest obstacle to one."""
@@ -237,7 +238,8 @@ class WaitGraph:
             return f"the layout: @set_color_config({x}, {y}, ...) gives color {color} a route"
         if node[0] == "never":
             return f"the program of {there}, which must send color {color}, or at its route, whose rx has RAMP there"
-        if config.positions[config.current].tx >> node[2] & 1:
+        route = _route_of(config)
+        if route is not None and route.tx >> node[2] & 1:
             return f"the rx of color {color} at {there}: no neighbour sends that way"
         return f"the tx of color {color} at {there}: {PORTS[node[2]]} is not in it"
 
@@ -272,8 +274,8 @@ class WaitGraph:
             return f"router: has no route for color {color}"
         where = "down to its PE" if port == RAMP else f"to the {PORTS[port]}"
         position = f" in switch position {config.current}" if len(config.positions) > 1 else ""
-        route = config.positions[config.current]
-        if route.tx >> port & 1:
+        route = _route_of(config)
+        if route is not None and route.tx >> port & 1:
             return f"router: nothing leads into its route of color {color}{position}"
         others = [number for number, other in enumerate(config.positions) if other.tx >> port & 1]
         would = f"; position {' or '.join(map(str, others))} would" if others else ""
