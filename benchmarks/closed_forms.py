@@ -259,7 +259,7 @@ def sparse_axpy(arch: str, width: int, height: int, tokens: int, folder: Path = 
         "operation starts": vector.LAUNCH + vector.START,
         "task starts": TIME.switch,
         "unblocking the host": ends["unblocking the host"],
-        "less the reads that meet in the form": products - inputs * outputs * pe.axpy_cycles(tokens),
+        "products, less the form's": products - inputs * outputs * pe.axpy_cycles(tokens, is_apart=True),
     }  # fmt: skip
     form = int(phases.forward.compute) + latency
     return Row("sparse_axpy", arch, width, height, f"t {tokens}", ran.cycles, form, terms)

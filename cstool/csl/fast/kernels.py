@@ -101,7 +101,7 @@ class _InnerCompiler(CompilerBase):
 
 
 ENTRIES: list[Any] = []
-"""all entries of the modules that are imported"""
+"""all entries of the engine's modules that are imported"""
 WORDS = types.int64[::1]
 """the type of the state"""
 _TYPES = {"f": WORDS, "arguments": WORDS, "rows": types.int64[:, ::1]}
@@ -122,7 +122,8 @@ def inner(function: Compiled) -> Compiled:
 def entry(function: Compiled) -> Compiled:
     """Compile a function that Python calls, with all that it calls; its machine code is kept in a file."""
     compiled = _njit(**_OPTIONS)(function)
-    ENTRIES.append(compiled)
+    if function.__module__.startswith(f"{__package__}."):
+        ENTRIES.append(compiled)
     folder = engine_folder().path
     if folder is not None:
         compiled._cache = KernelCache(function, folder)

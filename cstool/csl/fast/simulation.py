@@ -25,8 +25,11 @@ from cstool.csl.fast import engine
 from cstool.csl.fast import state as s
 from cstool.csl.fast.ahead import compile_engine
 from cstool.csl.fast.build import build, host_color
+from cstool.csl.fast.code import translate
+from cstool.csl.fast.code_values import UntranslatableError
 from cstool.csl.fast.messages import OPERATIONS, error_of, is_print, line_of
 from cstool.csl.fast.snapshot import Snapshot
+from cstool.foundation.errors import CstoolError
 
 SLICE = 0.2
 """seconds of simulation between two looks at signals"""
@@ -41,6 +44,10 @@ PES_OF_STRIP = 512
 def strips_for(program: FabricProgram) -> int:
     """Strips for a program on the cores of this process."""
     return max(1, min(2, len(os.sched_getaffinity(0)), program.tiles.size // PES_OF_STRIP))
+
+
+class UnsupportedError(CstoolError):
+    """The fast engine cannot simulate a program, such as one whose code was written by hand."""
 
 
 class Sram:
@@ -156,6 +163,9 @@ class FastPEs(Sequence[FastPE]):
 class FastSimulation:
     """The simulation of a fabric program, compiled.
 
+    Raises:
+        UnsupportedError: the code of a PE does something that this engine does not know
+
     Args:
         program: the program
         max_cycles: limit of cycles, an error if the program has not ended by then; None: no limit
@@ -195,8 +205,15 @@ class FastSimulation:
         self.on_print = on_print or _unheard
         self.on_unblock: Callable[[int], None] = lambda pe: None
         self.events = Events()
+        try:
+            translated = [translate(each) for each in program.programs]
+        except UntranslatableError as error:
+            raise UnsupportedError(
+                f"the fast engine must know all that code of PEs does, it does not know {error}",
+                "--engine reference (CSTOOL_FABRIC_ENGINE=reference) simulates it",
+            ) from error
         compile_engine()
-        self.built = build(program, fused=fused, time_model=time_model, strips=strips)
+        self.built = build(program, fused=fused, time_model=time_model, strips=strips, codes=translated)
         self._lines: defaultdict[int, str] = defaultdict(str)  # lines that programs have begun, by PE
         self._taken: dict[tuple[int | None, int], Callable[[int], None]] = {}
         self._sent: dict[tuple[int | None, int], Callable[[int, Wavelet], None]] = {}

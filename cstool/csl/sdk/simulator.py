@@ -97,12 +97,16 @@ class Session:
 
     def _simulation(self, program: FabricProgram, **how: Any) -> Any:
         """The engine: the fast one, unless the other one is asked for, or a trace, or is there sooner."""
-        if self._recorder is not None or not _is_fast(program):
-            line = None if self._recorder is None else self._recorder.line
-            return Simulation(program, on_trace=self._recorder, on_line=line, **how)
-        from cstool.csl.fast.simulation import FastSimulation, strips_for
+        if self._recorder is None and _is_fast(program):
+            from cstool.csl.fast.simulation import FastSimulation, UnsupportedError, strips_for
 
-        return FastSimulation(program, strips=strips_for(program), **how)
+            try:
+                return FastSimulation(program, strips=strips_for(program), **how)
+            except UnsupportedError:
+                if os.environ.get(ENGINE_VARIABLE) == "fast":
+                    raise
+        line = None if self._recorder is None else self._recorder.line
+        return Simulation(program, on_trace=self._recorder, on_line=line, **how)
 
     def serve(self) -> None:
         """Answer requests until the script is gone; this does not return."""

@@ -64,7 +64,7 @@ def test_models_are_listed_with_their_parameters_the_smallest_first(cstool):
     )
     lines = cstool("model", "list").stdout.splitlines()
     assert lines[0].split() == "name model parameters layers width heads tokens batch".split()
-    assert lines[4].split() == ["gpt_tiny", "gpt2", "842,496", "4", "128", "4", "128", "24"]
+    assert lines[5].split() == ["gpt_tiny", "gpt2", "842,496", "4", "128", "4", "128", "24"]
     assert len(lines) == 1 + len(stock_names()) + 2
 
 

@@ -20,6 +20,7 @@ def test_random_programs_on_both_engines(seed):
     assert differences(program, function_launches(program)) == []
 
 
+@pytest.mark.takes("twenty programs on two engines, one of them in Python")
 @examples(20)
 @given(seed=seeds)
 def test_random_programs_on_a_busy_wafer(seed):

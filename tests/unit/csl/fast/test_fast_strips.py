@@ -42,6 +42,7 @@ def test_examples_on_two_strips(name, arch):
     assert sum(pe.sent for pe in one[0]["PEs"]) > 20
 
 
+@pytest.mark.takes("thirty programs, each three times")
 @examples(30)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_random_programs_on_two_strips(seed):

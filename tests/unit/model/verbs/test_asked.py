@@ -70,7 +70,7 @@ CALLS = {
     "sparse_kernels: must be one of auto, always, never, measure, got 'x'": (
         lambda: cstool.RunRequest(sparse_kernels="x")
     ),
-    "executor: must be one of table, python, got 'x'": lambda: cstool.RunRequest(executor="x"),
+    "executor: must be one of table, python, fabric, got 'x'": lambda: cstool.RunRequest(executor="x"),
     "lanes: must be at least 1, got 0\nhint: None takes as many as there are cores": lambda: cstool.RunRequest(lanes=0),
     "progress: must be one of auto, none, got 'bars'": lambda: screen_of("bars"),
     "max_steps: must be a whole number, got 'x'": lambda: cstool.train(GPT, max_steps="x"),
