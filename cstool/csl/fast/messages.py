@@ -1,5 +1,6 @@
 """Errors of the fast engine, and lines that programs print, in the words of the reference engine."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from cstool.csl.fabric import errors, scalar
@@ -45,6 +46,8 @@ def error_of(simulation: "FastSimulation", stop: Stop) -> SimulationError:
     task = snapshot.task(of, number, record)
     if stop.code in (codes.FAILED, codes.DIVISOR, codes.INDEX, codes.SHIFTED):
         return _failed(simulation, stop)
+    if stop.code == codes.ENDLESS and task is not None:
+        task = replace(task, place="")  # the reference, which is interrupted, knows the function alone
     return errors.at_task(program, stop.pe, task, _said(simulation, stop, pe, of.arch))
 
 
