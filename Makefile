@@ -19,6 +19,7 @@ $(STAMP): setup.cfg pyproject.toml
 	touch $@
 	# Kernels for the runs to come: a process in the background compiles them, while cores are idle.
 	@$(BIN)/python -m cstool.training.kernels.second_process 2>/dev/null || true
+	@$(BIN)/python -c "from cstool.csl.fast.ahead import begin_compiling; begin_compiling()" 2>/dev/null || true
 
 smoke: install  ## every part of cstool once, in under a minute
 	PATH="$(abspath $(BIN)):$$PATH" examples/smoke.sh

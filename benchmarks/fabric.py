@@ -1,13 +1,16 @@
-"""How fast the simulated fabric is: events and wavelets per second, a layout of a whole wafer, the examples.
+"""How fast the simulated fabric is: both engines, a whole wafer, events and wavelets per second, the examples.
 
 Run from the project's folder::
 
     python -m benchmarks.fabric --rounds 5
+    python -m benchmarks.fabric --only engines
+    python -m benchmarks.fabric --only wafer
     python -m benchmarks.fabric --only events --profile 15
 
 Everything here is measured on this host. Seconds of simulations and layouts are those of the processor, which others on
 the host hardly change; those of examples are of the clock, as several processes take part. An event is a call that the
-engine makes at a cycle; a wavelet counts once where it is sent, and at each link and ramp that it takes as a hop.
+engine makes at a cycle; a wavelet counts once where it is sent, and at each link and ramp that it takes as a hop. A
+PE-cycle is a cycle of a PE; it is busy if a task or an operation is in progress there.
 """
 
 import argparse
@@ -23,21 +26,26 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from shutil import copytree
 from statistics import median
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 
 from cstool.csl.fabric.host import Host
 from cstool.csl.fabric.program import FabricProgram
 from cstool.csl.fabric.simulation import Simulation
+from cstool.csl.fast.simulation import FastSimulation
 from cstool.csl.language.compile import compile_csl
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples" / "csl"
 WAFER = (750, 994)
 HALO: Mapping[str, object] = {"width": 16, "height": 16, "rows": 16, "columns": 16, "steps": 8}
+LONG_STEPS, LONG_CYCLES = 250, 100_000
+WAFER_CYCLES = 1000
 DENSE: Mapping[str, object] = {"M": 80, "N": 120}
 LAYOUT = """
 param width: u16;
@@ -118,18 +126,114 @@ def simulate(program: FabricProgram, function: str) -> Speed:
     return Speed(seconds, stats.cycles, stats.events, wavelets, sum(stats.hops.values()), elements)
 
 
+@dataclass(frozen=True)
+class Turn:
+    """A run of one engine.
+
+    Args:
+        seconds: of the processor
+        wall: seconds of the clock
+        cycles: simulated
+        busy: share of the PE-cycles in which the main thread has a task
+    """
+
+    seconds: float
+    wall: float
+    cycles: int
+    busy: float
+
+
+def turn(make: Callable[[], Any], function: str, cycles: int | None = None) -> Turn:
+    """Launch a function once, on an engine, to its end or for so many cycles."""
+    simulation = make()
+    host = Host(simulation)
+    host.settle()
+    command = host.launch(function, ())
+    begin, clock = time.process_time(), time.perf_counter()
+    simulation.run_until(None if cycles is not None else lambda: command.done, cycles)
+    seconds, wall = time.process_time() - begin, time.perf_counter() - clock
+    stats = simulation.stats()
+    busy = sum(pe.busy for pe in stats.pes) / len(stats.pes) / max(1, stats.cycles)
+    return Turn(seconds, wall, stats.cycles, busy)
+
+
+def engines(rounds: int) -> Iterator[str]:
+    """PE-cycles per second of both engines, in turns, on programs of many sizes."""
+    yield "| program | PEs | cycles | busy | fast: CPU s (range) | million PE-cycles/s | reference: CPU s | likewise |"
+    yield "|---|---:|---:|---:|---:|---:|---:|---:|"
+    cases = (
+        ("halo exchange", exchange(), "run", None),
+        ("stencil", compiled("stencil", HALO), "run", None),
+        ("A x + b on one PE", compiled("gemv_one_pe", DENSE), "gemv", None),
+        ("halo exchange, one engine", exchange(width=64, height=64, steps=LONG_STEPS), "run", LONG_CYCLES),
+    )
+    for label, program, function, cycles in cases:
+        makers = [partial(FastSimulation, program)] + [partial(Simulation, program)] * (cycles is None)
+        turns = [[turn(make, function, cycles) for make in makers] for _ in range(rounds if cycles is None else 1)]
+        first = turns[0][0]
+        cells = []
+        for each in zip(*turns, strict=True):
+            seconds = median(one.seconds for one in each)
+            rate = program.tiles.size * first.cycles / seconds / 1e6
+            cells += [f"{seconds:.4f} ({_range([one.seconds for one in each], '.4f')})", f"{rate:.2f}"]
+        cells += ["", ""] * (2 - len(makers))
+        yield f"| {label} | {program.tiles.size:,} | {first.cycles:,} | {first.busy:.0%} | {' | '.join(cells)} |"
+
+
+def strips(rounds: int) -> Iterator[str]:
+    """Seconds of the clock of the fast engine by one thread and by two, in turns."""
+    program = exchange(width=64, height=64, steps=LONG_STEPS)
+    yield "| halo exchange, 64 x 64 PEs, 10,000 cycles | s, median (range) |"
+    yield "|---|---:|"
+    turns = [
+        [turn(partial(FastSimulation, program, strips=count), "run", LONG_CYCLES // 10).wall for count in (1, 2)]
+        for _ in range(rounds)
+    ]
+    for count, each in zip((1, 2), zip(*turns, strict=True), strict=True):
+        yield f"| strips: {count} | {median(each):.2f} ({_range(each, '.2f')}) |"
+
+
+def wafer(rounds: int) -> Iterator[str]:  # noqa: ARG001 - one is enough
+    """The halo exchange on a whole wafer, for 1,000 cycles, in a process of its own."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        seconds, peak = pool.apply(_wafer, (len(os.sched_getaffinity(0)),))
+    yield "| halo exchange, 750 x 994 PEs | s of the clock | peak memory, MiB |"
+    yield "|---|---:|---:|"
+    for label, spent in seconds.items():
+        yield f"| {label} | {spent:.1f} | |"
+    yield f"| all | {sum(seconds.values()):.1f} | {peak:,} |"
+
+
+def _wafer(threads: int) -> tuple[dict[str, float], int]:
+    """Seconds of each part of a simulation of a whole wafer, and its peak memory [MiB]."""
+    width, height = WAFER
+    times = [time.perf_counter()]
+    program = exchange(width=width, height=height)
+    times.append(time.perf_counter())
+    simulation = FastSimulation(program, strips=threads)
+    host = Host(simulation)  # type: ignore[arg-type]
+    times.append(time.perf_counter())
+    host.launch("run", ())
+    times.append(time.perf_counter())
+    simulation.run_until(None, WAFER_CYCLES)
+    times.append(time.perf_counter())
+    labels = ("compile_csl", "state of all PEs and routers", "launch", f"{WAFER_CYCLES:,} cycles")
+    seconds = dict(zip(labels, (end - begin for begin, end in pairwise(times)), strict=True))
+    return seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+
+
 def compiled(name: str, params: Mapping[str, object]) -> FabricProgram:
     """A program of examples/csl for WSE-2."""
     return compile_csl(EXAMPLES / name / "layout.csl", "wse2", params)
 
 
-def exchange() -> FabricProgram:
+def exchange(**params: object) -> FabricProgram:
     """The stencil without its arithmetic: what is left are wavelets, and the tasks that wait for them."""
     with TemporaryDirectory() as folder:
         copy = Path(copytree(EXAMPLES, Path(folder) / "csl")) / "stencil"
         pe = copy / "pe.csl"
         pe.write_text(pe.read_text().replace("@range(i16, rows)", "@range(i16, 0)"))
-        return compile_csl(copy / "layout.csl", "wse2", HALO)
+        return compile_csl(copy / "layout.csl", "wse2", {**HALO, **params})
 
 
 def events(rounds: int) -> Iterator[str]:
@@ -221,7 +325,14 @@ def _range(values: "list[float] | tuple[float, ...]", form: str) -> str:
     return f"{min(values):{form}} to {max(values):{form}}"
 
 
-PARTS: dict[str, Callable[[int], Iterator[str]]] = {"events": events, "layout": layout, "examples": examples}
+PARTS: dict[str, Callable[[int], Iterator[str]]] = {
+    "engines": engines,
+    "strips": strips,
+    "wafer": wafer,
+    "events": events,
+    "layout": layout,
+    "examples": examples,
+}
 
 
 def main() -> None:

@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from cstool.csl.fast.ahead import compile_engine
+from cstool.csl.fast.kernels import engine_path
 from cstool.foundation.folders import make_private_folder
 from cstool.foundation.progress import Silent
 from cstool.plan.estimation.published import Prediction, Published, predict
@@ -54,6 +56,7 @@ def pytest_configure(config: pytest.Config) -> None:
         _leave_rates_behind(config)
         if config.getoption("--budget"):  # else what a worker needs first, it compiles while the other does the same
             prepare_kernels(Silent(), all_kernels())
+            compile_engine()
 
 
 def _leave_rates_behind(config: pytest.Config) -> None:
@@ -63,10 +66,10 @@ def _leave_rates_behind(config: pytest.Config) -> None:
     """
     folder = Path(tempfile.mkdtemp(prefix="cstool_tests_"))
     config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
-    kernels = cache_folder()
-    with contextlib.suppress(OSError):  # else each process compiles its own, as for the user
-        make_private_folder(kernels)
-        (folder / kernels.name).symlink_to(kernels)
+    for kernels in (cache_folder(), engine_path()):
+        with contextlib.suppress(OSError):  # else each process compiles its own, as for the user
+            make_private_folder(kernels)
+            (folder / kernels.name).symlink_to(kernels)
     os.environ["CSTOOL_CACHE_DIR"] = str(folder)
 
 

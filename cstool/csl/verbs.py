@@ -11,7 +11,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -25,6 +25,8 @@ from cstool.csl.fabric.trace import Place, read_trace
 from cstool.csl.sdk.artifact import read_program
 from cstool.csl.sdk.examples import CslExample, ExampleResult, copy_example, find_example, find_examples, read_result
 from cstool.csl.sdk.variables import (
+    ENGINE_VARIABLE,
+    ENGINES,
     JOURNAL_VARIABLE,
     LIMIT_VARIABLE,
     MEMCPY,
@@ -172,6 +174,7 @@ def run_directory(
     trace: str | Path | None = None,
     memcpy: str = "direct",
     time: str = SIMULATOR.name,
+    engine: str = ENGINES[0],
     show: Callable[[str], None] = print,
     journal: Path | None = None,
 ) -> FabricRun:
@@ -186,6 +189,8 @@ def run_directory(
         trace: a file for the trace
         memcpy: "direct": copies take no cycles; "modelled": words take their time on the I/O channels
         time: the model of time, "simulator" or "busy_wafer" (`fabric.time_model`)
+        engine: "fast"; "reference": one PE at a time, in Python, as a trace takes it; "auto": by what is there sooner.
+            Values and cycles are the same
         show: takes the output of the script, line by line
         journal: a directory for the requests of the host script (`sdk.journal`)
 
@@ -195,6 +200,7 @@ def run_directory(
     check_choice("arch", arch, [*ARCHS])
     check_choice("memcpy", memcpy, MEMCPY)
     check_choice("time", time, [*TIME_MODELS])
+    check_choice("engine", engine, ENGINES)
     if max_cycles is not None and max_cycles < 1:
         raise CstoolError(f"max_cycles: must be at least 1, got {max_cycles}")
     folder = Path(directory)
@@ -209,7 +215,16 @@ def run_directory(
         except (OSError, shutil.Error) as error:
             raise CstoolError(f"{copy}: cannot be written: {getattr(error, 'strerror', None) or error}") from error
         folder = Path(copy)
-    environment = _environment(max_cycles, trace, memcpy, time, journal)
+    environment = _environment(
+        {
+            LIMIT_VARIABLE: max_cycles,
+            TRACE_VARIABLE: None if trace is None else Path(trace).resolve(),
+            MEMCPY_VARIABLE: memcpy,
+            TIME_VARIABLE: time,
+            ENGINE_VARIABLE: engine,
+            JOURNAL_VARIABLE: journal,
+        }
+    )
     before = _written(folder / STATS)
     code = _run(["bash", name], folder, environment, show)
     return FabricRun(folder / name, code, load_stats(folder) if _written(folder / STATS) != before else None)
@@ -565,22 +580,14 @@ def _script(folder: Path, name: str) -> str:
     )
 
 
-def _environment(
-    max_cycles: int | None, trace: str | Path | None, memcpy: str, time: str, journal: Path | None
-) -> dict[str, str]:
-    """The environment of a script: it finds cslc and cs_python of this installation."""
+def _environment(variables: Mapping[str, object]) -> dict[str, str]:
+    """The environment of a script: it finds cslc and cs_python of this installation; None takes a variable away."""
     programs = Path(sysconfig.get_path("scripts"))
     missing = [name for name in ("cslc", "cs_python") if not (programs / name).is_file()]
     if missing:
         raise CstoolError(f"{programs}: must have {' and '.join(missing)}, which come with cstool", "install it again")
     environment = {**os.environ, "PATH": f"{programs}{os.pathsep}{os.environ.get('PATH', os.defpath)}"}
-    for name, value in (
-        (LIMIT_VARIABLE, max_cycles),
-        (TRACE_VARIABLE, None if trace is None else Path(trace).resolve()),
-        (MEMCPY_VARIABLE, memcpy),
-        (TIME_VARIABLE, time),
-        (JOURNAL_VARIABLE, journal),
-    ):
+    for name, value in variables.items():
         environment.pop(name, None)
         if value is not None:
             environment[name] = str(value)

@@ -52,6 +52,10 @@ def run(
         Literal["simulator", "busy_wafer"],
         option("--time", "simulator|busy_wafer", "Count as the vendor's simulator does, or as a wafer at full load."),
     ] = "simulator",
+    engine: Annotated[
+        Literal["auto", "fast", "reference"],
+        option("--engine", "auto|fast|reference", "Simulate compiled, or in Python; auto: by what is there sooner."),
+    ] = "auto",
     as_json: JsonOption = False,
 ) -> None:
     """Run the command script of a directory as it is, with the cslc and cs_python of this installation.
@@ -73,6 +77,7 @@ def run(
         trace=trace,
         memcpy=memcpy,
         time=time,
+        engine=engine,
         show=lambda line: print(line, file=stream, flush=True),
     )
     if as_json:

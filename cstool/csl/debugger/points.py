@@ -316,7 +316,7 @@ class Points:
         return self._added(Watch(self._number + 1, text, frozenset(pes), ranges))
 
     def delete(self, words: str) -> list[Point]:
-        """Take away a breakpoint by its number, or `all`; return those.
+        """Take away a breakpoint by its number, or `all`; return them.
 
         Raises:
             CstoolError: there is no such breakpoint

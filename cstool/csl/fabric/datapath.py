@@ -6,6 +6,7 @@ A second operation on a busy microthread waits for it, and the task stands still
 from typing import TYPE_CHECKING
 
 from cstool.csl.fabric import vector
+from cstool.csl.fabric.errors import read_twice
 from cstool.csl.fabric.microthread import PRIORITIES, Thread
 from cstool.csl.fabric.queues import InputQueue
 from cstool.csl.fabric.wavelet import Event
@@ -83,11 +84,7 @@ class Datapath:
         for queue, color in zip(thread.inputs, thread.colors, strict=True):
             queue.shared = queue.user is not None
             if queue.user is not None and pe.arch.name == "wse2":
-                raise pe.error(
-                    f"@{thread.name} reads {queue.label}, no other operation may read it at the same "
-                    f"time, @{queue.user.name} on {queue.user.label} does",
-                    thread.task,
-                )
+                raise pe.error(read_twice(thread.name, queue.label, queue.user.name, queue.user.label), thread.task)
             if pe.program.recolored:
                 self._ramp.recolor(queue, color)
             queue.user = thread

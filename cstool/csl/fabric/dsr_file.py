@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from cstool.csl.fabric.dsd import Dsr, Mem1d, Mem4d, Operand, Settings
+from cstool.csl.fabric.errors import empty_register
 from cstool.csl.fabric.memory import bounds
 
 if TYPE_CHECKING:
@@ -38,10 +39,7 @@ class DsrFile:
             return operand
         held = self._registers.get(operand)
         if held is None:
-            raise self._pe.error(
-                f"an operation uses DSR {operand.number} of file {operand.file}, @load_to_dsr must have loaded it, "
-                "it has not"
-            )
+            raise self._pe.error(empty_register(operand.file, operand.number))
         return held[0]
 
     def fit(self, register: Dsr, operand: Operand) -> None:

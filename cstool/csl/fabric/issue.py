@@ -9,6 +9,7 @@ from cstool.csl.fabric import vector
 from cstool.csl.fabric.arch import OWN_QUEUES
 from cstool.csl.fabric.dsd import Dsr, FabricIn, FabricOut, Fifo, Mem1d, Mem4d, Operand, Pointer, Settings, fitted
 from cstool.csl.fabric.dsr_file import PLAIN
+from cstool.csl.fabric.errors import Said, not_saturated
 from cstool.csl.fabric.interface import Wait
 from cstool.csl.fabric.memory import encode
 from cstool.csl.fabric.microthread import Thread, extent
@@ -72,7 +73,7 @@ class Issue:
         settings = self._pe.registers.settings(operands, settings)
         if settings.saturate and operation.dest == "H":
             if name not in SATURATED:
-                raise self._pe.error(f"@{operation.name} with .saturate is not simulated")
+                raise self._pe.error(not_saturated(operation.name))
             operation = SATURATED[name]
         return operation, settings, self._fitted(operation, operands)
 
@@ -105,7 +106,7 @@ class Issue:
         Its result, if any, goes to the last operand. `letters`: element types, sources first.
         """
         for _ in self.map_wait(callback, operands, letters):
-            raise self._pe.error("@map waits for the fabric or a FIFO where it must not")
+            raise self._pe.error(Said("@map waits for the fabric or a FIFO where it must not"))
 
     def map_wait(self, callback: Callable[..., Any], operands: tuple[Operand, ...], letters: str) -> Wait:
         """`@map` that may wait."""
@@ -152,7 +153,7 @@ class Issue:
             kept.append(operand)
         place, *rest = kept
         if not isinstance(place, (Mem1d, Mem4d)):
-            raise pe.error(f"@{operation.name} cannot write to {dest!r}")
+            raise pe.error(Said(f"@{operation.name} cannot write to {dest!r}"))
         if operation.move:
             letters = tuple(map(raw, letters))
             rest = [_as_bits(letter, value) for letter, value in zip(operation.sources, rest, strict=True)]

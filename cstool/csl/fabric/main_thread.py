@@ -15,9 +15,8 @@ from collections.abc import Callable
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any
 
-from cstool.csl.fabric.arch import SRAM_BYTES
 from cstool.csl.fabric.dsd import Settings
-from cstool.csl.fabric.errors import SimulationError
+from cstool.csl.fabric.errors import SimulationError, no_local_task, outside_sram
 from cstool.csl.fabric.interface import Wait
 from cstool.csl.fabric.lines import Lines
 from cstool.csl.fabric.microthread import Thread
@@ -70,6 +69,11 @@ class MainThread:
         self._pick_at = -1  # when the task picker picks next; -1: not at all
         on_line = pe.simulation.on_line
         self._lines = None if on_line is None else Lines(pe, on_line)
+
+    @property
+    def busy_so_far(self) -> int:
+        """Cycles of all tasks, of the running one as far as its code has come."""
+        return self.busy + (self._pe.cycles if self.running is not None else 0)
 
     # --- the task picker ---
 
@@ -136,8 +140,7 @@ class MainThread:
         """Raise an error for an id that cannot be activated."""
         found = self._pe.program.tasks.get(task)
         if found is None or found.kind == "data":
-            what = "no task" if found is None else f"data task {found.function}"
-            raise self._pe.error(f"a local task must be bound to id {task} that is activated, {what} is")
+            raise self._pe.error(no_local_task(task, found))
 
     def activate(self, task: int) -> None:
         """`@activate`; without effect on an id that is activated already."""
@@ -245,10 +248,7 @@ class MainThread:
 
     def _outside(self) -> SimulationError:
         """The error of code that read or wrote a scalar outside the SRAM."""
-        return self._pe.error(
-            f"a pointer must stay inside the {SRAM_BYTES} bytes of SRAM, this task used one that does not",
-            hint="look at what it adds to pointers, and at indices of many-item pointers",
-        )
+        return self._pe.error(outside_sram())
 
     def _code_done(self) -> None:
         pe = self._pe

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from cstool.csl.fabric import control
 from cstool.csl.fabric.arch import SRAM_BYTES
 from cstool.csl.fabric.dsd import FabricIn, FabricOut, Fifo, Mem1d, Mem4d, OnControl, Operand, Pointer, Settings
+from cstool.csl.fabric.errors import Said
 from cstool.csl.fabric.memory import HALVES, bits_float, encode, float_bits, half_bits
 from cstool.csl.fabric.operations import BYTES, raw
 from cstool.csl.fabric.program import Task
@@ -112,7 +113,7 @@ class Thread:
             return _decoded(ring.pop, kind)
         if isinstance(operand, (int, float)):
             return repeat(encode(letter, operand) if move else operand).__next__
-        raise pe.error(f"@{self.name} cannot read from {operand!r}", self.task)
+        raise pe.error(Said(f"@{self.name} cannot read from {operand!r}"), self.task)
 
     def add_reduced(self, start: float, pointer: Pointer, letter: str) -> None:
         """Take `start` as the first element of the first source, then elements of the destination."""
@@ -142,7 +143,7 @@ class Thread:
             self.pushed = ring = pe.fifos[operand.number]
             self.put = lambda value: ring.push(encode(letter, value))
         else:
-            raise pe.error(f"@{self.name} cannot write to {operand!r}", self.task)
+            raise pe.error(Said(f"@{self.name} cannot write to {operand!r}"), self.task)
 
     def _sender(self, operand: FabricOut, letter: str) -> Callable[[Any], None]:
         assert self.output is not None

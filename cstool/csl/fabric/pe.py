@@ -10,14 +10,14 @@ tile        the memory-mapped configuration (`registers.TileConfig`)
 
 from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cstool.csl.fabric.arch import ARCHS, SRAM_BYTES
 from cstool.csl.fabric.counter import Counter
 from cstool.csl.fabric.datapath import Datapath
 from cstool.csl.fabric.dsd import Mem1d, Mem4d
 from cstool.csl.fabric.dsr_file import DsrFile
-from cstool.csl.fabric.errors import SimulationError
+from cstool.csl.fabric.errors import Said, SimulationError, at_task, operand_outside
 from cstool.csl.fabric.issue import Issue
 from cstool.csl.fabric.lines import place_on
 from cstool.csl.fabric.main_thread import MainThread
@@ -112,13 +112,7 @@ class ProcessingElement:
 
     def waiting(self) -> list[PEWait]:
         """Waits of the threads and tasks of this PE; none if it has nothing to do."""
-        begun = (_wait_of(self, thread) for thread in self.datapath.all())
-        picker = self.main.picker
-        tasks = ((number, self.program.tasks[number]) for number in sorted(picker.active))
-        activated = (
-            TaskWait(self.index, number, task.function, task.place, number in picker.blocked) for number, task in tasks
-        )
-        return [*(wait for wait in begun if wait is not None), *_queued(self), *activated, *_arrived(self)]
+        return waits_of(self)
 
     def place_of(self, thread: Thread) -> str:
         """Place of an operation in the source: its own, else that of its task; "" if unknown."""
@@ -215,19 +209,22 @@ class ProcessingElement:
             return
         low, high = bounds(operand, count, size)
         if low < 0 or high > SRAM_BYTES:
-            raise self.error(
-                f"@{name} must stay inside the {SRAM_BYTES} bytes of SRAM, its operand has bytes {low} to {high - 1}",
-                task,
-                "the operand's base address, offset, extent or stride is not what it should be",
-            )
+            raise self.error(operand_outside(name, low, high), task)
 
-    def error(self, message: str, task: Task | None = None, hint: str | None = None) -> SimulationError:
+    def error(self, said: Said, task: Task | None = None) -> SimulationError:
         """An error with this PE, the task (None: the one that runs) and its place."""
-        task = task or self.main.running
-        where = self.simulation.program.name(self.index)
-        if task is not None:
-            where += f", task {task.function}" + (f" ({task.place})" if task.place else "")
-        return SimulationError(f"{where}: {message}", hint)
+        return at_task(self.simulation.program, self.index, task or self.main.running, said)
+
+
+def waits_of(pe: Any) -> list[PEWait]:
+    """Waits of the threads and tasks of a PE, of this engine or in its likeness; none if it has nothing to do."""
+    begun = (_wait_of(pe, thread) for thread in pe.datapath.all())
+    picker = pe.main.picker
+    tasks = ((number, pe.program.tasks[number]) for number in sorted(picker.active))
+    activated = (
+        TaskWait(pe.index, number, task.function, task.place, number in picker.blocked) for number, task in tasks
+    )
+    return [*(wait for wait in begun if wait is not None), *_queued(pe), *activated, *_arrived(pe)]
 
 
 def _wait_of(pe: ProcessingElement, thread: Thread) -> ThreadWait | None:

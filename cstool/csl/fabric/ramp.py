@@ -3,13 +3,13 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from cstool.csl.fabric import errors
 from cstool.csl.fabric.arch import ANY_COLOR, COLORS, OWN_QUEUES
 from cstool.csl.fabric.dsd import FabricOut
 from cstool.csl.fabric.queues import InputQueue, OutputQueue
 from cstool.csl.fabric.scheduler import TEARDOWN_TASK
 from cstool.csl.fabric.wavelet import Wavelet, wavelet_of
 from cstool.csl.fabric.wiring import NOT_YET
-from cstool.foundation.words import counted
 
 if TYPE_CHECKING:
     from cstool.csl.fabric.pe import ProcessingElement
@@ -109,9 +109,7 @@ class Ramp:
             return self._own(number - OWN_QUEUES)
         queue = self._numbered.get(number)
         if queue is None:
-            raise self._pe.error(
-                f"@{name} reads input queue {number}, @initialize_queue must bind a color to it, none is bound"
-            )
+            raise self._pe.error(errors.no_input_queue(name, number))
         return queue
 
     def output_queue(self, operand: FabricOut, name: str) -> tuple[OutputQueue, FabricOut]:
@@ -122,20 +120,14 @@ class Ramp:
             if number >= OWN_QUEUES:
                 queue = self._outputs[number] = OutputQueue(None, OWN_QUEUE)
             elif number >= len(arch.output_queues):
-                raise self._pe.error(
-                    f"@{name} writes to output queue {number}, {arch.name} must have it, "
-                    f"it has {len(arch.output_queues)}"
-                )
+                raise self._pe.error(errors.no_output_queue(name, number, arch))
             else:
                 queue = self._outputs[number] = OutputQueue(number, arch.output_queues[number])
         if queue.color is not None:
             operand = operand._replace(color=queue.color)
         if operand.color not in self._senders:
             if not 0 <= operand.color < COLORS:
-                raise self._pe.error(
-                    f"@{name} writes to output queue {operand.queue}, @initialize_queue must bind a color to it, "
-                    "none is bound"
-                )
+                raise self._pe.error(errors.no_output_color(name, operand.queue))
             self._senders[operand.color] = self._pe.simulation.sender(self._pe.index, operand.color)
         return queue, operand
 
@@ -158,13 +150,7 @@ class Ramp:
         pe = self._pe
         queue = (self._outputs if output else self._numbered).get(number)
         if queue is not None and queue.items:
-            raise pe.error(
-                f"{'output' if output else 'input'} queue {number} gets another color, it must be empty, "
-                f"it has {counted(len(queue.items), 'wavelet')}",
-                hint="@queue_flush says when it is empty"
-                if pe.arch.name == "wse3"
-                else f"take all wavelets of color {queue.color} first, or give each color a queue",
-            )
+            raise pe.error(errors.not_empty(number, output, len(queue.items), queue.color, pe.arch))
         if output:
             self._outputs[number] = OutputQueue(number, pe.arch.output_queues[number], color)
             return
@@ -200,9 +186,7 @@ class Ramp:
         pe = self._pe
         queue = self.inputs.get(color)
         if queue is None:
-            raise pe.error(
-                f"a wavelet of color {color} came, an input queue must be bound to the color, none is any more"
-            )
+            raise pe.error(errors.unbound_color(color))
         now = self._events.now
         queue.items.append((now, data, is_control))
         self.received += 1
@@ -285,9 +269,7 @@ class Ramp:
         """`@queue_flush`: the teardown task is called once the queue is empty."""
         found = self._outputs.get(queue) if output else self._numbered.get(queue)
         if found is None:
-            raise self._pe.error(
-                f"@queue_flush of {'output' if output else 'input'} queue {queue}: no color is bound to it"
-            )
+            raise self._pe.error(errors.nothing_to_flush(queue, output))
         self._pe.main.check_task(TEARDOWN_TASK)
         found.flush = True
         self.flushing.append(found)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from cstool.csl.fabric import arch
 from cstool.csl.fabric.arch import OWN_QUEUES
 from cstool.csl.fabric.datapath import MAIN_FIRST
+from cstool.csl.fabric.errors import no_color
 from cstool.csl.fabric.program import ColorConfig, Handler, Route
 from cstool.csl.fabric.queues import InputQueue, OutputQueue
 
@@ -126,9 +127,7 @@ class TileConfig:
         pe, network, (color, word) = self._pe.index, self._pe.simulation.network, place
         config = network.config(pe, color)
         if config is None:
-            raise self._pe.error(
-                f"a register of color {color} is written, the router of this PE must have that color, it has not"
-            )
+            raise self._pe.error(no_color(color))
         changed = write_word(config, word, value & 0xFFFF)
         if config.teardown and not changed.teardown:
             network.end_teardown(pe, color)

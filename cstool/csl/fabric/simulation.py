@@ -2,15 +2,15 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from cstool.csl.fabric.errors import SimulationError
+from cstool.csl.fabric.errors import LONGER, SimulationError
 from cstool.csl.fabric.network import Network
 from cstool.csl.fabric.operations import FUSED, UNFUSED
 from cstool.csl.fabric.pe import ProcessingElement
-from cstool.csl.fabric.program import FabricProgram, PEProgram, Route, Symbol
+from cstool.csl.fabric.program import FabricProgram, PEProgram, Route, Symbol, Task
 from cstool.csl.fabric.router import Flow
 from cstool.csl.fabric.statements import HOOK, hooked
 from cstool.csl.fabric.stats import Stats
@@ -22,8 +22,22 @@ OnLine = Callable[[int, int, str], None]
 OnStatement = Callable[[ProcessingElement, int], None]
 PATIENCE = 1_000_000_000
 """cycles that a command of the host may take where no limit is given: more than a second of a wafer"""
-LONGER = "--max_cycles N (CSTOOL_FABRIC_MAX_CYCLES=N) lets it go on to cycle N"
-"""how to raise a limit, for hints"""
+
+
+class Busiest(NamedTuple):
+    """The PE that has computed longest.
+
+    Args:
+        pe: its index
+        busy: cycles of its tasks
+        cycle: the cycle that its code has come to
+        task: the task that began last; None: none has
+    """
+
+    pe: int
+    busy: int
+    cycle: int
+    task: Task | None
 
 
 class Simulation:
@@ -158,6 +172,11 @@ class Simulation:
     def stats(self) -> Stats:
         """Counts so far."""
         return Stats(self.events.now, self.events.done, tuple(pe.stats() for pe in self.pes), self.network.hops())
+
+    def busiest(self) -> Busiest:
+        """The PE whose tasks have taken most cycles, the running one as far as its code has come."""
+        pe = max(self.pes, key=lambda each: each.main.busy_so_far)
+        return Busiest(pe.index, pe.main.busy_so_far, pe.base + pe.cycles, pe.main.latest)
 
     # --- called by PEs ---
 

@@ -9,10 +9,12 @@ import sys
 import time
 from types import FrameType
 
-from cstool.csl.fabric.errors import SimulationError
-from cstool.csl.fabric.pe import ProcessingElement
-from cstool.csl.fabric.simulation import LONGER, Simulation
+from cstool.csl.fabric.errors import at_task, endless
+from cstool.csl.fabric.program import Task
+from cstool.csl.fabric.simulation import Simulation
 
+SIMULATES = Simulation.run_until.__name__
+"""the function of an engine in which cycles pass"""
 INTERVAL = 0.25
 """seconds between two looks"""
 PULSE = 10.0
@@ -45,14 +47,11 @@ class Watch:
             # Emitted code has its program's name as its file, and its PE as `pe`; the outermost function is the task.
             if frame.f_code.co_filename in self._programs and "pe" in frame.f_locals:
                 pe, function = frame.f_locals["pe"], frame.f_code.co_name
-            simulates = simulates or frame.f_code is Simulation.run_until.__code__
+            simulates = simulates or frame.f_code.co_name == SIMULATES
             frame = frame.f_back
         limit, program = self._simulation.limit, self._simulation.program
         if pe is not None and limit is not None and pe.base + pe.cycles > limit:
-            raise SimulationError(
-                f"{program.name(pe.index)}, task {function}: must end within {limit} cycles, it goes on",
-                f"{LONGER}; look at its loops: what ends them?",
-            )
+            raise at_task(program, pe.index, Task(function, "local"), endless(limit))
         self._say(simulates)
 
     def _say(self, simulates: bool) -> None:
@@ -68,20 +67,15 @@ class Watch:
 
 def state(simulation: Simulation, seconds: float) -> str:
     """The state of a simulation after seconds of work, in one line: the cycle, and the PE that computed longest."""
-    pe = max(simulation.pes, key=_busy)
-    cycle = max(simulation.events.now, pe.base + pe.cycles)
-    task = pe.main.latest
+    found = simulation.busiest()
+    cycle = max(simulation.events.now, found.cycle)
+    task = found.task
     what = "without a task so far"
     if task is not None:
         at = f" ({task.place})" if task.place else ""
-        what = f"{_busy(pe) / max(cycle, 1):.0%} of them, in task {task.function}{at}"
-    name = simulation.program.name(pe.index)
+        what = f"{found.busy / max(cycle, 1):.0%} of them, in task {task.function}{at}"
+    name = simulation.program.name(found.pe)
     return (
         f"still simulating after {seconds:.0f} s: {cycle:,} cycles; {name} is the busiest, {what}; "
         "Ctrl-C ends it, --max_cycles N (CSTOOL_FABRIC_MAX_CYCLES=N) at cycle N"
     )
-
-
-def _busy(pe: ProcessingElement) -> int:
-    """Cycles of its tasks, with the running one as far as its code has come."""
-    return pe.main.busy + (pe.cycles if pe.main.running is not None else 0)

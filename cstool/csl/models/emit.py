@@ -44,7 +44,7 @@ def write_folder(network: Network, folder: Path) -> list[str]:
 
 
 def write_files(folder: Path, texts: Mapping[str, str]) -> None:
-    """Write the files of a folder that runs by its commands_wse3.sh, and remove what an older program left.
+    """Write the files of a folder that runs by its commands_wse3.sh, and remove the files of an older program.
 
     Raises:
         OSError: a file cannot be written

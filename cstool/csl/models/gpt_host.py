@@ -15,7 +15,7 @@ Step = Mapping[str, Any]
 
 
 class Result(NamedTuple):
-    """What a sample gave."""
+    """The results of a sample."""
 
     losses: Array
     """[tokens] float32, of each token [nats]"""

@@ -32,7 +32,7 @@ SOURCES = Path(__file__).parent
 HOST_KINDS = ("embedding", "position_embedding")
 """of ops that the host does, before the first that the fabric does"""
 WORK_ARRAYS = ("work_0", "work_1", "work_2")
-"""what functions of vectors work with"""
+"""arguments of functions of vectors"""
 COPIED = (
     "gpt/grid.csl",
     "gpt/ops.csl",
@@ -120,7 +120,7 @@ class Step:
             are two names, the bias for column 0 and zeros for the others; "vectors": the column's features of each
         inputs: of a column
         outputs: of all columns; 0 of vectors
-        attributes: of the op in the graph, those that its arithmetic needs
+        attributes: of the op in the graph, as far as its arithmetic needs them
         sizes: arguments of its functions in CSL, beside arrays
     """
 
@@ -284,7 +284,7 @@ class _Writer:
         Args:
             outputs: of its matrix; 0 where its weights are vectors
             sizes: arguments of its functions, beside arrays
-            width: features of its output on a PE; those of its input by default
+            width: features of its output on a PE; by default of its input
         """
         arrays = tuple(map(array_name, op.inputs[:1] if op.kind == "softmax_loss" else op.inputs))
         name, output, inputs = array_name(op.name), array_name(op.outputs[0]), self.widths[arrays[0]]

@@ -1,4 +1,4 @@
-"""The programs under examples/csl of a checkout: where they are, what each is about, and the result of a run.
+"""The programs under examples/csl of a checkout: their places, subjects, and the result of a run.
 
 A program is a folder with `layout.csl`, `pe.csl`, `run.py` and a script for each generation. The text at the head of
 `run.py` says in its first line what is computed; paragraphs `Source:` and `Published:` may follow. The script ends with
@@ -35,7 +35,7 @@ class CslExample:
     Args:
         name: of its folder
         folder: its folder
-        summary: what it computes, in one line
+        summary: its subject, in one line
         source: of the algorithm, or ""
         published: a figure of a real wafer with its source, or ""
     """
@@ -49,16 +49,16 @@ class CslExample:
 
 @dataclass(frozen=True)
 class ExampleResult:
-    """Arrays that a script compared with its twin, and what it measured.
+    """Arrays that a script compared with its twin, and its measurements.
 
     Args:
         found: result of the fabric, any shape
         expected: result of the twin, of the same shape
         tolerance: largest difference that the script allows
-        picture: what to draw, one or two dimensions; None if there is nothing
-        of: what the picture shows, in words
+        picture: numbers to draw, of one or two dimensions; None if there is nothing
+        of: contents of the picture, in words
         cycles: simulated cycles of one `per`; 0 if the script measured none
-        per: what the cycles are of, such as "iteration"
+        per: unit of the cycles, such as "iteration"
     """
 
     found: NDArray[Any]
@@ -113,7 +113,7 @@ def find_example(name: str) -> CslExample:
 
 
 def copy_example(example: CslExample, target: Path) -> Path:
-    """Copy a program, and what programs share, to a new folder; return the program's own folder in it.
+    """Copy a program, and the files that programs share, to a new folder; return the program's own folder in it.
 
     Raises:
         CstoolError: the folder is there already, or cannot be written
@@ -133,7 +133,7 @@ def copy_example(example: CslExample, target: Path) -> Path:
 
 
 def read_result(folder: Path) -> ExampleResult | None:
-    """What the script of a program wrote in its folder; None if it wrote nothing.
+    """The result that the script of a program wrote in its folder; None if it wrote nothing.
 
     Raises:
         CstoolError: the file is damaged

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from cstool.csl.fabric.host import Command, Host
+from cstool.csl.fabric.program import FabricProgram
 from cstool.csl.fabric.simulation import PATIENCE, Simulation
 from cstool.csl.fabric.stats import stats_document
 from cstool.csl.fabric.time_model import SIMULATOR, TIME_MODELS, TimeModel
@@ -29,6 +30,8 @@ from cstool.csl.sdk.artifact import read_program
 from cstool.csl.sdk.journal import JournalWriter, Settings, begin_command
 from cstool.csl.sdk.sources import sources_of
 from cstool.csl.sdk.variables import (
+    ENGINE_VARIABLE,
+    ENGINES,
     JOURNAL_VARIABLE,
     LIMIT_VARIABLE,
     MEMCPY,
@@ -39,6 +42,9 @@ from cstool.csl.sdk.variables import (
 from cstool.foundation.atomic_file import write_replacing
 from cstool.foundation.errors import CstoolError, fault_of
 from cstool.foundation.plain_text import one_line
+
+MANY_PES = 1000
+"""PEs from which on a simulation waits for the fast engine to be compiled"""
 
 
 class Session:
@@ -73,12 +79,10 @@ class Session:
                 from cstool.csl.fabric.trace import Recorder
 
                 self._recorder = Recorder(program, time_model=time_model)
-            self.simulation = Simulation(
+            self.simulation = self._simulation(
                 program,
                 max_cycles=_limit(),
                 patience=None if os.environ.get(LIMIT_VARIABLE) else PATIENCE,
-                on_trace=self._recorder,
-                on_line=None if self._recorder is None else self._recorder.line,
                 on_say=self._say,
                 on_print=self._print,
                 time_model=time_model,
@@ -90,6 +94,15 @@ class Session:
             Watch(self.simulation).start()
         except Exception as error:
             self._fail(error)
+
+    def _simulation(self, program: FabricProgram, **how: Any) -> Any:
+        """The engine: the fast one, unless the other one is asked for, or a trace, or is there sooner."""
+        if self._recorder is not None or not _is_fast(program):
+            line = None if self._recorder is None else self._recorder.line
+            return Simulation(program, on_trace=self._recorder, on_line=line, **how)
+        from cstool.csl.fast.simulation import FastSimulation, strips_for
+
+        return FastSimulation(program, strips=strips_for(program), **how)
 
     def serve(self) -> None:
         """Answer requests until the script is gone; this does not return."""
@@ -267,6 +280,21 @@ def _time_model() -> TimeModel:
     if name not in TIME_MODELS:
         raise CstoolError(f"{TIME_VARIABLE}: must be {' or '.join(TIME_MODELS)}, got {name!r}")
     return TIME_MODELS[name]
+
+
+def _is_fast(program: FabricProgram) -> bool:
+    """Whether the fast engine simulates a program. It takes a minute to compile, once."""
+    name = os.environ.get(ENGINE_VARIABLE) or ENGINES[0]
+    if name not in ENGINES:
+        raise CstoolError(f"{ENGINE_VARIABLE}: must be {' or '.join(ENGINES)}, got {name!r}")
+    if name != "auto":
+        return name == "fast"
+    from cstool.csl.fast.ahead import begin_compiling, is_compiled
+
+    if is_compiled() or program.tiles.size >= MANY_PES:
+        return True
+    begin_compiling()
+    return False
 
 
 def _modelled() -> bool:

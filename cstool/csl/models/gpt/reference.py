@@ -1,4 +1,4 @@
-"""The same GPT in NumPy, float64: whole matrices, no rectangle of PEs. What the wafer finds is compared with it.
+"""The same GPT in NumPy, float64: whole matrices, no rectangle of PEs. Results of the wafer are compared with it.
 
 Arrays of tokens are (tokens, features), matrices (outputs, inputs). `step` is an op of program.json.
 """

@@ -1,0 +1,50 @@
+"""Two strips of rows in two threads have the bits of one: values, cycles, counts, waits, and errors."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cstool.csl.fast.simulation import FastSimulation
+from cstool.csl.language.compile import compile_csl
+from tests.examples import examples
+from tests.unit.csl.fast.judge import function_launches, outcome
+from tests.unit.csl.fast.random_programs import random_program
+
+EXAMPLES = Path(__file__).parents[4] / "examples" / "csl"
+
+
+def outcomes(program, launches, max_cycles=3000):
+    """What is seen of a program on one strip, and on two, with the memory of each PE."""
+    for strips in (1, 2):
+        simulation, seen = outcome(FastSimulation(program, max_cycles=max_cycles, strips=strips), launches)
+        yield seen, [bytes(pe.u8) for pe in simulation.pes] if seen["error"] is None else None
+
+
+PROGRAMS = {
+    "summa": ("multiply", {"P": 4, "Mt": 4, "Kt": 3, "Nt": 5}),
+    "stencil": ("run", {"width": 4, "height": 3, "rows": 4, "columns": 5, "steps": 6}),
+    "column_reduce": ("reduce", {"width": 4, "height": 3, "n": 8}),
+}
+"""examples whose wavelets go from row to row: the function of the host, and parameters"""
+
+
+@pytest.mark.takes("the engine is compiled first")
+@pytest.mark.parametrize("arch", ["wse2", "wse3"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_examples_on_two_strips(name, arch):
+    function, params = PROGRAMS[name]
+    program = compile_csl(EXAMPLES / name / "layout.csl", arch, params)
+    one, two = outcomes(program, function_launches(program, function), 30_000)
+    assert one == two
+    assert one[0]["error"] is None
+    assert sum(pe.sent for pe in one[0]["PEs"]) > 20
+
+
+@examples(30)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_random_programs_on_two_strips(seed):
+    program = random_program(seed)
+    one, two = outcomes(program, function_launches(program))
+    assert one == two
