@@ -10,9 +10,9 @@ from tests.end_to_end.tutorials import type_all
 PAGE = page("debugger")
 
 
-@pytest.mark.takes("three runs of a script, each of which is four processes")
+@pytest.mark.takes("five runs of scripts, each of which is four processes")
 def test_the_tutorial_goes_as_it_is_written(tmp_path):
-    type_all(PAGE.partition("## Tutorial\n")[2].partition("\n## ")[0], tmp_path, 8, 3)
+    type_all(PAGE.partition("## Tutorial\n")[2].partition("\n## ")[0], tmp_path, 14, 5)
 
 
 def test_the_table_is_that_of_the_commands():

@@ -133,10 +133,9 @@ def registers(pe: ProcessingElement) -> list[str]:
 # --- the whole fabric ---
 
 
-def waits(simulation: Simulation, host: Host) -> list[str]:
-    """Waits of all PEs and routers, now; where nothing can move any more, the report on the deadlock."""
+def waits(simulation: Simulation, host: Host, now: int) -> list[str]:
+    """Waits of all PEs and routers, now, in this cycle; where nothing can move any more, the report on the deadlock."""
     found = [*simulation.network.waiting(), *(wait for each in simulation.pes for wait in each.waiting())]
-    now = simulation.events.now
     if simulation.events.next_time() is None:
         if not found and not host.under_way():
             return [f"cycle {now:,}: nothing waits"]

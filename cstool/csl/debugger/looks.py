@@ -137,7 +137,8 @@ def registers(session: Session, rest: str) -> None:
 def waits(session: Session, rest: str) -> None:
     """Show the waits on the whole fabric, and the PEs and routers behind each."""
     refuse_words("waits", rest)
-    session.show_all(looking.waits(session.stop.replay.simulation, session.stop.replay.host))
+    replay = session.stop.replay
+    session.show_all(looking.waits(replay.simulation, replay.host, replay.cycle))
 
 
 @command("")

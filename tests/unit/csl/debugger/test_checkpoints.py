@@ -23,18 +23,19 @@ def transcript(run, commands, apart=APART):
     return said, counts
 
 
-def children() -> set[int]:
-    """Processes below this one."""
+def children(root: int | None = None) -> set[int]:
+    """Processes below one, this one if it is not named."""
+    root = root or os.getpid()
     parents = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             parents[int(stat.parent.name)] = int(stat.read_text().rpartition(") ")[2].split()[1])
         except OSError:
             continue
-    found = {os.getpid()}
+    found = {root}
     while more := {child for child, parent in parents.items() if parent in found} - found:
         found |= more
-    return found - {os.getpid()}
+    return found - {root}
 
 
 @given(steps=st.lists(st.integers(1, 50), min_size=MOST + 1, max_size=300))
@@ -164,7 +165,7 @@ def test_ctrl_c_stops_a_copy(wrong, monkeypatch):
         nonlocal count
         count += os.getpid() != first
         if count == 400:
-            for each in children_of(first):
+            for each in (first, *children(first)):
                 os.kill(each, signal.SIGINT)
         original(replay, what)
 
@@ -172,8 +173,3 @@ def test_ctrl_c_stops_a_copy(wrong, monkeypatch):
     said, _ = transcript(wrong, ["continue", "back 600", "continue", "back", "quit"])
     assert "interrupted" in said
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-
-
-def children_of(first: int) -> list[int]:
-    """A process and all that belong to its group, as the terminal sees them."""
-    return [first, os.getpid()]
