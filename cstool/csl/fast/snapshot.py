@@ -15,13 +15,13 @@ from cstool.csl.fabric.filters import Counter, start
 from cstool.csl.fabric.network import Network
 from cstool.csl.fabric.program import ColorConfig, FabricProgram, Filter, PEProgram, Route, Task
 from cstool.csl.fabric.queues import InputQueue, OutputQueue
+from cstool.csl.fabric.registers import POPS
 from cstool.csl.fabric.router import Buffer, Exit, Flow, Router
 from cstool.csl.fabric.waiting import PEWait
 from cstool.csl.fabric.wavelet import Events, Wavelet
 from cstool.csl.fast import state as s
 
 Words = NDArray[np.int64]
-POPS = ("no_pop", "always_pop", "pop_on_advance")
 OPTIONAL = -1
 """stands for None"""
 
