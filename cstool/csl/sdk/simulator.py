@@ -14,6 +14,7 @@ import threading
 import time as clock
 import traceback
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -291,7 +292,10 @@ def _is_fast(program: FabricProgram) -> bool:
     name = os.environ.get(ENGINE_VARIABLE) or ENGINES[0]
     if name not in ENGINES:
         raise CstoolError(f"{ENGINE_VARIABLE}: must be {' or '.join(ENGINES)}, got {name!r}")
-    if name != "auto":
+    has_numba = find_spec("numba") is not None  # not in an installation for CSL alone
+    if name == "fast" and not has_numba:
+        raise CstoolError(f"{ENGINE_VARIABLE}: fast must find numba, it is not installed", "pip install numba")
+    if name != "auto" or not has_numba:
         return name == "fast"
     from cstool.csl.fast.ahead import begin_compiling, is_compiled
 

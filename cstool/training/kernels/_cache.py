@@ -2,8 +2,10 @@
 
 import functools
 import hashlib
+import os
 from pathlib import Path
 
+import numpy as np
 from threadpoolctl import threadpool_info
 
 from cstool.foundation.compiled.folder import KernelFolder, add_compiler, made_folder
@@ -35,10 +37,13 @@ def kernel_folder() -> KernelFolder:
 
 @functools.cache
 def blas_digest() -> str:
-    """Return a digest of the BLAS of this process: measurements beside the kernels are of one BLAS."""
+    """Return a digest of NumPy's BLAS: measurements beside the kernels are of one BLAS.
+
+    SciPy may bring another one, which is loaded in some processes and not in others; it does not count.
+    """
+    found = [library for library in threadpool_info() if library["user_api"] == "blas"]
+    own = [library for library in found if library["filepath"].startswith(os.path.realpath(Path(np.__file__).parent))]
     found = sorted(
-        f"{library['internal_api']} {library['version']} {library.get('architecture')}"
-        for library in threadpool_info()
-        if library["user_api"] == "blas"
+        f"{library['internal_api']} {library['version']} {library.get('architecture')}" for library in own or found
     )
     return hashlib.blake2b("\n".join(found).encode(), digest_size=4).hexdigest()

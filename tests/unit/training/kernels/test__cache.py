@@ -7,10 +7,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from cstool.foundation.folders import STALE_AFTER_S, cache_root
-from cstool.training.kernels._cache import KernelFolder, cache_folder, kernel_folder, sources_digest
+from cstool.training.kernels._cache import KernelFolder, blas_digest, cache_folder, kernel_folder, sources_digest
 
 
 @pytest.fixture(autouse=True)
@@ -102,3 +103,18 @@ def test_kernels_that_nobody_used_for_a_month_are_removed(monkeypatch, tmp_path)
         os.utime(tmp_path / name, (time.time() - age_s,) * 2)
     kernel_folder()
     assert {path.name for path in tmp_path.iterdir()} == {"kernels-young", "else", cache_folder().name}
+
+
+def test_the_blas_of_scipy_does_not_count(monkeypatch):
+    """Some processes have loaded it, others not; both must find the same measurements."""
+    numpys = {"user_api": "blas", "internal_api": "openblas", "version": "1", "architecture": "Zen"}
+    numpys["filepath"] = f"{os.path.realpath(Path(np.__file__).parent)}.libs/libblas.so"
+    scipys = {**numpys, "version": "2", "filepath": "/elsewhere/scipy.libs/libblas.so"}
+
+    def digest(*libraries):
+        monkeypatch.setattr("cstool.training.kernels._cache.threadpool_info", lambda: libraries)
+        return blas_digest.__wrapped__()
+
+    assert digest(numpys, scipys) == digest(scipys, numpys) == digest(numpys) != digest(scipys)
+    # One of the system, which both share.
+    assert digest(scipys) != digest({**scipys, "architecture": "Haswell"})
