@@ -21,7 +21,7 @@ from cstool.csl.fabric.time_model import SIMULATOR, TimeModel
 from cstool.csl.fast import engine
 from cstool.csl.fast import state as s
 from cstool.csl.fast.code import Code, translate
-from cstool.csl.fast.instructions import LETTERS
+from cstool.csl.fast.instructions import HELD, LETTERS, MOST
 from cstool.csl.fast.interpreter import function_address
 from cstool.csl.fast.queues import OWN_QUEUE, SPARE
 from cstool.csl.fast.ramp import SPARE_OUTPUTS
@@ -200,7 +200,8 @@ class _Builder:
         self.rows = [program.height * k // strips for k in range(strips + 1)]
         flows = sum(int(np.count_nonzero(table >= 0)) for table in program.routes.values())
         of_links = flows * (s.F_WORDS + 7 * s.L_WORDS)
-        of_pes = self.count * (s.T_WORDS * 10 + s.N_WORDS * _EVENTS_OF_PE + 40 * (len(self.colors) + 8))
+        of_operations = 10 * (s.T_OPERANDS + MOST * HELD)
+        of_pes = self.count * (of_operations + s.N_WORDS * _EVENTS_OF_PE + 40 * (len(self.colors) + 8))
         self.pool = of_links + of_pes + _SPARE_WORDS
         self.links = flows * 7 + 64
 

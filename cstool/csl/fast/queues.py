@@ -44,18 +44,22 @@ def place_of(f, color):  # type: ignore[no-untyped-def]
 
 
 @inner
+def input_at(f, pe, color):  # type: ignore[no-untyped-def]
+    """The address of the input queue of a color that is in use."""
+    return f[pe + P_BY_COLOR] + INPUT_OF * f[H_COLORS] + f[H_COLOR_PLACE + color]
+
+
+@inner
 def input_of(f, pe, color):  # type: ignore[no-untyped-def]
     """The input queue of a color; 0: it has none."""
-    place = place_of(f, color)
-    return f[f[pe + P_BY_COLOR] + INPUT_OF * f[H_COLORS] + place] if place >= 0 else 0
+    return f[input_at(f, pe, color)] if place_of(f, color) >= 0 else 0
 
 
 @inner
 def set_input_of(f, pe, color, queue):  # type: ignore[no-untyped-def]
     """Give a color an input queue; 0: none."""
-    place = place_of(f, color)
-    if place >= 0:
-        f[f[pe + P_BY_COLOR] + INPUT_OF * f[H_COLORS] + place] = queue
+    if place_of(f, color) >= 0:
+        f[input_at(f, pe, color)] = queue
 
 
 @inner

@@ -4,7 +4,7 @@ from cstool.csl.fast import codes
 from cstool.csl.fast.arithmetic import F, W, encode, fused, read, write
 from cstool.csl.fast.bits import bits_double, get32, get_f32, set32, set_f32
 from cstool.csl.fast.cells import fail
-from cstool.csl.fast.instructions import HELD
+from cstool.csl.fast.instructions import BEFORE, HELD
 from cstool.csl.fast.kernels import inner
 from cstool.csl.fast.operands import (
     FLOAT,
@@ -149,7 +149,7 @@ def _at_once(f, pe, operation, operands, n):  # type: ignore[no-untyped-def]
             # The first element starts from the scalar, each other from the result of the one before.
             write(f, f[operands + LETTER], f[pe + P_MEMORY] + f[operands + 1], f[first + 1])
             letter = f[first + LETTER]
-            for k in range(HELD):
+            for k in range(BEFORE, HELD + BEFORE):
                 f[first + k] = f[operands + k]
             f[first + LETTER], f[first + REGISTER] = letter, 0
         if not _quick(f, pe, operation, operands, n, count):
