@@ -202,8 +202,9 @@ def _choose(f, pe, now):  # type: ignore[no-untyped-def]
     """Choose the next task. From now on it may be activated again, for once more."""
     if f[pe + P_PICK_AT] != now:
         return -1  # it was asked to pick sooner, and has
+    found = _pick(f, pe, now)
     f[pe + P_PICK_AT] = -1
-    if not _pick(f, pe, now):
+    if not found:
         wake_for_events(f, pe)
         return -1
     f[pe + P_RUNNING] = f[pe + P_LATEST] = f[pe + P_PICKED]
