@@ -27,6 +27,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 from numpy.typing import NDArray
 
+from cstool.csl.fabric.scheduler import CALL
 from cstool.csl.fast import control
 from cstool.csl.fast.arithmetic import decode
 from cstool.csl.fast.cells import allocate, append, free_event, new_event, schedule, take_far
@@ -38,7 +39,6 @@ from cstool.csl.fast.kernels import entry, inner
 from cstool.csl.fast.network import comes_from_other, find_flow, move, route
 from cstool.csl.fast.operations import SIZES
 from cstool.csl.fast.picker import (
-    CALL,
     NOTHING,
     activate_at,
     block_now,
