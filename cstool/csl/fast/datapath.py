@@ -1,5 +1,6 @@
 """One PE in compiled code: its main thread (`main_thread`), and its datapath (`datapath`, `microthread`)."""
 
+from cstool.csl.fabric.main_thread import HANDLER
 from cstool.csl.fast import control
 from cstool.csl.fast.cells import schedule
 from cstool.csl.fast.instructions import HELD
@@ -98,8 +99,6 @@ from cstool.csl.fast.threads import begin, begin_queued, do, free_thread, let_go
 from cstool.csl.fast.tile import calls
 from cstool.csl.fast.units import call_unit, unit
 
-HANDLER = 2
-"""`main_thread.HANDLER`"""
 GONE = -1
 """in `P_LAST_THREAD`: an operation that a control wavelet has ended"""
 ALL = 7

@@ -27,6 +27,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 from numpy.typing import NDArray
 
+from cstool.csl.fabric.scheduler import CALL
 from cstool.csl.fast import control
 from cstool.csl.fast.arithmetic import decode
 from cstool.csl.fast.cells import allocate, append, free_event, new_event, schedule, take_far
@@ -39,7 +40,6 @@ from cstool.csl.fast.kernels import entry, inner
 from cstool.csl.fast.network import comes_from_other, find_flow, move, route
 from cstool.csl.fast.operations import SIZES
 from cstool.csl.fast.picker import (
-    CALL,
     NOTHING,
     activate_at,
     block_now,
@@ -206,8 +206,9 @@ def _choose(f, pe, now):  # type: ignore[no-untyped-def]
     """Choose the next task. From now on it may be activated again, for once more."""
     if f[pe + P_PICK_AT] != now:
         return -1  # it was asked to pick sooner, and has
+    found = _pick(f, pe, now)
     f[pe + P_PICK_AT] = -1
-    if not _pick(f, pe, now):
+    if not found:
         wake_for_events(f, pe)
         return -1
     f[pe + P_RUNNING] = f[pe + P_LATEST] = f[pe + P_PICKED]

@@ -1,8 +1,9 @@
 """News from the network for CEs in a cycle: wavelets, teardowns, ramps that are free."""
 
+from cstool.csl.fabric.scheduler import TEARDOWN_TASK
 from cstool.csl.fast.cells import free_event
 from cstool.csl.fast.kernels import inner
-from cstool.csl.fast.picker import TEARDOWN_TASK, activate_at, task_of
+from cstool.csl.fast.picker import activate_at, task_of
 from cstool.csl.fast.queues import input_at
 from cstool.csl.fast.ramp import accept, free
 from cstool.csl.fast.state import (

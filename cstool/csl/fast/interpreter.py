@@ -8,6 +8,7 @@ from cstool.csl.fabric.arch import SRAM_BYTES
 from cstool.csl.fabric.counter import GO_ON, RESET, STOP
 from cstool.csl.fabric.issue import MAP_ELEMENT
 from cstool.csl.fabric.prng import _FIRST, _STEP, ACTIVE, GENERATORS, STATES
+from cstool.csl.fabric.vector import START
 from cstool.csl.fast import codes
 from cstool.csl.fast.arithmetic import brain, half, half_bits, half_value, modulo, ratio, read
 from cstool.csl.fast.bits import (
@@ -113,7 +114,6 @@ from cstool.csl.fast.state import (
 from cstool.csl.fast.threads import free_thread, host_unblock
 from cstool.csl.fast.tile import config_read, config_write
 from cstool.csl.fast.units import call_unit, unit
-from cstool.csl.fast.vectors import START
 
 ENDED, WAITS, PAUSED, STOPPED = range(4)
 """results of `run`: the function is over; it waits for the operation in `P_MAIN_OPERATION`; it waits for this cycle;

@@ -1,5 +1,7 @@
 """Operations as code asks for them, in compiled code: `fabric.issue`."""
 
+from cstool.csl.fabric.arch import OWN_QUEUES
+from cstool.csl.fabric.vector import LAUNCH, START
 from cstool.csl.fast import codes
 from cstool.csl.fast.arithmetic import encode
 from cstool.csl.fast.bits import get_i32
@@ -93,11 +95,8 @@ from cstool.csl.fast.state import (
 )
 from cstool.csl.fast.threads import ask, end_at, free_number, free_thread, new_thread
 from cstool.csl.fast.units import unit
-from cstool.csl.fast.vectors import START, at_once
+from cstool.csl.fast.vectors import at_once
 
-LAUNCH = 2
-"""`vector.LAUNCH`"""
-OWN_QUEUES = 8
 RUN, WAIT = int(Op.RUN), int(Op.WAIT)
 DONE, WAITING, FAILED = 0, 1, 2
 """outcomes: done at once; an operation that the code has to wait for; an error"""

@@ -24,9 +24,18 @@ _OPTIONS: Any = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True
 """without `_nrt`, which would count references to the state at each call; nothing makes an array here"""
 
 
+CONSTANTS = (
+    "arch", "control", "counter", "issue", "main_thread", "network", "operations", "prng", "queues", "registers",
+    "router", "scheduler", "vector",
+)  # fmt: skip
+"""modules of the reference engine whose constants are in the machine code"""
+
+
 def engine_path() -> Path:
     """The folder of the engine's machine code, of these sources on this CPU."""
-    digest = digest_of_sources(Path(__file__).parents[2], ("csl/fast", "foundation/compiled"), ())
+    package = Path(__file__).parents[2]
+    constants = (package / "csl" / "fabric" / f"{name}.py" for name in CONSTANTS)
+    digest = digest_of_sources(package, ("csl/fast", "foundation/compiled"), constants)
     add_compiler(digest)
     return cache_root() / f"fabric-{digest.hexdigest()}"
 

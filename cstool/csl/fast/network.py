@@ -4,10 +4,14 @@ A router is part of its PE's record. Flows, links and exits are made when the fi
 does in a cycle is known one or two cycles before, in lists of the strip.
 """
 
+from cstool.csl.fabric.arch import EAST, RAMP, WEST
+from cstool.csl.fabric.network import RAMP_CYCLES
+from cstool.csl.fabric.queues import NOT_YET
+from cstool.csl.fabric.router import BOTH_SWAPS, BUFFER, RAMP_REGISTERS
 from cstool.csl.fast import codes, control
 from cstool.csl.fast.cells import allocate, append, fail, free_event, new_event
 from cstool.csl.fast.kernels import inner
-from cstool.csl.fast.queues import NOT_YET, room_of
+from cstool.csl.fast.queues import room_of
 from cstool.csl.fast.state import (
     CHANGE,
     CONTROL_BIT,
@@ -108,9 +112,6 @@ from cstool.csl.fast.state import (
 )
 from cstool.csl.fast.units import prefetch
 
-RAMP, WEST, EAST = 0, 1, 2
-BUFFER, RAMP_REGISTERS, RAMP_CYCLES = 2, 2, 2
-BOTH_SWAPS = 3
 ALWAYS_POP, POP_ON_ADVANCE = 1, 2
 
 

@@ -1,5 +1,7 @@
 """Input queues of a PE by color, and their room: the part of `cstool.csl.fabric.ramp` that the network asks."""
 
+from cstool.csl.fabric.arch import OWN_QUEUE
+from cstool.csl.fabric.queues import NOT_YET
 from cstool.csl.fast.cells import allocate
 from cstool.csl.fast.kernels import inner
 from cstool.csl.fast.state import (
@@ -29,12 +31,8 @@ from cstool.csl.fast.state import (
     Q_UNBLOCKED,
 )
 
-OWN_QUEUE = 4
-"""`ramp.OWN_QUEUE`"""
 SPARE = 4
 """items beyond the capacity of a queue: they stood on the ramp"""
-NOT_YET = -1
-"""room of a color without a queue, where the program may bind one while it runs"""
 
 
 @inner

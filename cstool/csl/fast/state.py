@@ -13,11 +13,10 @@ P a PE and its router, T an operation in progress, Q an input queue, O an output
 Numbers are the reference engine's; fields are named as its attributes are, and mean the same.
 """
 
-NEVER = -1
-"""a cycle that has not been"""
+from cstool.csl.fabric.arch import COLORS, PORTS
 
-PORTS_COUNT = 5
-COLORS_COUNT = 24
+PORTS_COUNT = len(PORTS)
+COLORS_COUNT = COLORS
 
 
 class _Fields:
@@ -130,12 +129,10 @@ S_CREDITS = _s()
 S_RAMPS_AT = _s()
 """address of links from CEs that may be free in the next cycle"""
 S_RAMPS = _s()
-S_CHANGES = _s()
+S_CHANGES = _s(2)
 """first of the network's other events of the next cycle, in order; and the last"""
-S_CHANGES_LAST = _s()
-S_TEARDOWNS = _s(2)
-"""two words, by parity: first of the flows (as events) whose PEs hear of a teardown"""
-S_TEARDOWNS_LAST = _s(2)
+S_TEARDOWNS = _s(4)
+"""by parity: first and last of the flows (as events) whose PEs hear of a teardown"""
 S_OTHER = _s()
 """the strip beside this one; 0: there is none"""
 S_OUT_TIME = _s(2)
@@ -148,9 +145,8 @@ S_BARRIER = _s()
 """cycles that this strip has ended, for the other one"""
 S_PUBLISHED = _s(2)
 """by parity of that number: the next cycle in which this strip has something to do (-1: none; -2: stop)"""
-S_HOST = _s()
+S_HOST = _s(2)
 """first and last event for the host, in order: see `HOST_UNBLOCKS`"""
-S_HOST_LAST = _s()
 S_FREE_CONFIGS = _s()
 """first of the configs (G) that may be used again"""
 S_FILTERS = _s()
@@ -216,8 +212,9 @@ K_ARGUMENTS = _k(3)
 """number of its arguments, then the letter of each (`ord`), two at most"""
 K_WORDS = _k()
 
-LOCAL, DATA, CONTROL, TEARDOWN = range(4)
 KINDS = ("local", "data", "control", "teardown")
+DATA, CONTROL, TEARDOWN = range(1, 4)
+"""values of `K_KIND`: places in `KINDS`"""
 
 # --- P: a PE, and its router ---
 
@@ -287,9 +284,8 @@ P_TIMES = _p()
 P_QUEUES = _p()
 """address of input queues, in the order in which the picker looks at them"""
 P_QUEUES_COUNT = _p()
-P_CALLS = _p()
+P_CALLS = _p(2)
 """first and last call of the host (N)"""
-P_CALLS_LAST = _p()
 # the others
 P_INDEX = _p()
 P_LATEST = _p()
@@ -581,7 +577,7 @@ REACH_RUN, REACH_DO, REACH_END = range(1, 4)
 """acts of the main thread at the cycle that its code has come to: go on, do an operation, end the task"""
 CHANGE, SET_ROOM, TEARS_DOWN = range(20, 23)
 """kinds of events of the network: N_A is the flow, or the exit; N_B the config (0: teardown ends), or the room"""
-HOST_UNBLOCKS, HOST_TAKEN, HOST_SENT, HOST_SAYS, HOST_PRINTS = range(30, 35)
+HOST_UNBLOCKS, HOST_TAKEN, HOST_SENT, HOST_SAYS = range(30, 34)
 """kinds of events for the host, at cycle N_TIME: PE N_PE (an address) unblocked its command stream; took a wavelet of
 color N_A out of its queue; sent the host data N_B (with bit 32: control) of color N_A; said or printed (N_A.. as the
 interpreter says)"""

@@ -1,5 +1,6 @@
 """Operations begin and end, as code and the datapath ask: the parts of `datapath` and `main_thread` below the code."""
 
+from cstool.csl.fabric.vector import START
 from cstool.csl.fast import codes
 from cstool.csl.fast.cells import allocate, fail, schedule
 from cstool.csl.fast.instructions import BEFORE, FEW, HELD, MOST
@@ -48,9 +49,6 @@ from cstool.csl.fast.state import (
     T_UNBLOCK,
     UNBLOCK_HOST,
 )
-
-START = 1
-"""`vector.START`"""
 
 
 @inner
