@@ -14,7 +14,6 @@ import threading
 import time as clock
 import traceback
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +27,11 @@ from cstool.csl.fabric.time_model import SIMULATOR, TIME_MODELS, TimeModel
 from cstool.csl.fabric.watch import Watch
 from cstool.csl.sdk import wire
 from cstool.csl.sdk.artifact import read_program
+from cstool.csl.sdk.engine import open_simulation
 from cstool.csl.sdk.journal import JournalWriter, Settings, begin_command
 from cstool.csl.sdk.sim_log import SimLog
 from cstool.csl.sdk.sources import sources_of
 from cstool.csl.sdk.variables import (
-    ENGINE_VARIABLE,
-    ENGINES,
     JOURNAL_VARIABLE,
     LIMIT_VARIABLE,
     MEMCPY,
@@ -44,9 +42,6 @@ from cstool.csl.sdk.variables import (
 from cstool.foundation.atomic_file import write_replacing
 from cstool.foundation.errors import CstoolError, fault_of
 from cstool.foundation.plain_text import one_line
-
-MANY_PES = 1000
-"""PEs from which on a simulation waits for the fast engine to be compiled"""
 
 
 class Session:
@@ -99,16 +94,9 @@ class Session:
 
     def _simulation(self, program: FabricProgram, **how: Any) -> Any:
         """The engine: the fast one, unless the other one is asked for, or a trace, or is there sooner."""
-        if self._recorder is None and _is_fast(program):
-            from cstool.csl.fast.simulation import FastSimulation, UnsupportedError, strips_for
-
-            try:
-                return FastSimulation(program, strips=strips_for(program), **how)
-            except UnsupportedError:
-                if os.environ.get(ENGINE_VARIABLE) == "fast":
-                    raise
-        line = None if self._recorder is None else self._recorder.line
-        return Simulation(program, on_trace=self._recorder, on_line=line, **how)
+        if self._recorder is None:
+            return open_simulation(program, **how)
+        return Simulation(program, on_trace=self._recorder, on_line=self._recorder.line, **how)
 
     def serve(self) -> None:
         """Answer requests until the script is gone; this does not return."""
@@ -281,24 +269,6 @@ def _time_model() -> TimeModel:
     if name not in TIME_MODELS:
         raise CstoolError(f"{TIME_VARIABLE}: must be {' or '.join(TIME_MODELS)}, got {name!r}")
     return TIME_MODELS[name]
-
-
-def _is_fast(program: FabricProgram) -> bool:
-    """Whether the fast engine simulates a program. It takes a minute to compile, once."""
-    name = os.environ.get(ENGINE_VARIABLE) or ENGINES[0]
-    if name not in ENGINES:
-        raise CstoolError(f"{ENGINE_VARIABLE}: must be {' or '.join(ENGINES)}, got {name!r}")
-    has_numba = find_spec("numba") is not None  # not in an installation for CSL alone
-    if name == "fast" and not has_numba:
-        raise CstoolError(f"{ENGINE_VARIABLE}: fast must find numba, it is not installed", "pip install numba")
-    if name != "auto" or not has_numba:
-        return name == "fast"
-    from cstool.csl.fast.ahead import begin_compiling, is_compiled
-
-    if is_compiled() or program.tiles.size >= MANY_PES:
-        return True
-    begin_compiling()
-    return False
 
 
 def _modelled() -> bool:
