@@ -8,7 +8,7 @@ from cstool.csl.fabric.arch import SRAM_BYTES
 from cstool.csl.fast import codes
 from cstool.csl.fast.arithmetic import decode, encode, read, write
 from cstool.csl.fast.cells import allocate, fail
-from cstool.csl.fast.instructions import HELD
+from cstool.csl.fast.instructions import HELD, MOST
 from cstool.csl.fast.kernels import inner
 from cstool.csl.fast.operands import (
     FABIN,
@@ -32,6 +32,10 @@ from cstool.csl.fast.state import (
     P_STRIP,
     S_ERROR_TASK,
     S_SCRATCH,
+    T_AHEAD,
+    T_AHEAD_AT,
+    T_AHEAD_COUNT,
+    T_AHEAD_SIZE,
     T_COUNT,
     T_DONE,
     T_FIRST_INDEX,
@@ -42,6 +46,9 @@ from cstool.csl.fast.state import (
     T_OPERANDS,
     T_OPERATION,
     T_OUTPUT,
+    T_RARE,
+    T_SENT_INDEX,
+    T_SOURCES,
     T_TASK,
     T_UP_COLOR,
     T_UP_CONTROL,
@@ -50,16 +57,6 @@ from cstool.csl.fast.state import (
 ONCE, VECTOR, REDUCED, INDEXED = 0, 1, 2, 3
 """word READS of a held operand: a scalar or a stream; a vector in memory; a scalar first, then the destination; a
 vector whose element has an index"""
-MOST = 7
-"""operands of an operation"""
-SOURCES = T_OPERANDS + MOST * HELD
-"""word of a thread: the number of its sources"""
-AHEAD, AHEAD_COUNT, AHEAD_AT, AHEAD_SIZE = range(SOURCES + 1, SOURCES + 5)
-"""words of a thread: elements from this one on, and their number, are read already; their words; room for elements"""
-SENT_INDEX = SOURCES + 5
-"""word of a thread: whether the upper half of its wavelets is an index"""
-CODE = SOURCES + 6
-"""word of a thread: the row of its callback"""
 
 
 @inner
@@ -83,9 +80,10 @@ def source(f, pe, thread, number):  # type: ignore[no-untyped-def]
     operand = thread + T_OPERANDS + number * HELD
     letter, how, done = f[operand + LETTER], f[operand + READS], f[thread + T_DONE]
     if how == VECTOR:
-        ahead = done - f[thread + AHEAD]
-        if 0 <= ahead < f[thread + AHEAD_COUNT]:
-            return f[f[thread + AHEAD_AT] + ahead * MOST + number]
+        if f[thread + T_AHEAD_COUNT]:
+            ahead = done - f[thread + T_AHEAD]
+            if 0 <= ahead < f[thread + T_AHEAD_COUNT]:
+                return f[f[thread + T_AHEAD_AT] + ahead * MOST + number]
         return read(f, letter, f[pe + P_MEMORY] + place(f, operand, done))
     kind = f[operand]
     if kind == FABIN:
@@ -109,7 +107,7 @@ def write_result(f, pe, thread, word):  # type: ignore[no-untyped-def]
     kind, letter = f[operand], f[operand + LETTER]
     if kind == FABOUT:
         bits = encode(letter, word)
-        if f[thread + SENT_INDEX]:
+        if f[thread + T_RARE] and f[thread + T_SENT_INDEX]:
             bits |= (max(0, f[thread + T_FIRST_INDEX]) + f[thread + T_DONE] & 0xFFFF) << 16
         put(f, pe, f[thread + T_OUTPUT], f[thread + T_UP_COLOR], bits, f[thread + T_UP_CONTROL])
     elif kind == FIFO:
@@ -138,8 +136,9 @@ def find_index(f, thread):  # type: ignore[no-untyped-def]
 @inner
 def plain_element(f, pe, thread):  # type: ignore[no-untyped-def]
     """Do the next element of an operation that calls no function."""
-    find_index(f, thread)
-    operation, sources = f[thread + T_OPERATION], f[thread + SOURCES]
+    if f[thread + T_RARE]:
+        find_index(f, thread)
+    operation, sources = f[thread + T_OPERATION], f[thread + T_SOURCES]
     act = TABLE[operation, ACT]
     a = source(f, pe, thread, 1)
     b = source(f, pe, thread, 2) if sources > 1 else 0
@@ -158,24 +157,24 @@ def read_ahead(f, pe, thread, most):  # type: ignore[no-untyped-def]
     if count <= 0:
         return
     # Elements that are read already keep their values.
-    had = max(0, f[thread + AHEAD] + f[thread + AHEAD_COUNT] - done) if f[thread + AHEAD_COUNT] else 0
-    at, skipped = f[thread + AHEAD_AT], done - f[thread + AHEAD]
-    if count > f[thread + AHEAD_SIZE]:
+    had = max(0, f[thread + T_AHEAD] + f[thread + T_AHEAD_COUNT] - done) if f[thread + T_AHEAD_COUNT] else 0
+    at, skipped = f[thread + T_AHEAD_AT], done - f[thread + T_AHEAD]
+    if count > f[thread + T_AHEAD_SIZE]:
         size = 64
         while size < count:
             size *= 2
         new = allocate(f, f[pe + P_STRIP], size * MOST)
         if new == f[f[pe + P_STRIP] + S_SCRATCH]:
             return  # the pool is full: an error is noted
-        f[thread + AHEAD_AT], f[thread + AHEAD_SIZE] = new, size
-    to = f[thread + AHEAD_AT]
+        f[thread + T_AHEAD_AT], f[thread + T_AHEAD_SIZE] = new, size
+    to = f[thread + T_AHEAD_AT]
     if had:
         for k in range(had * MOST):
             f[to + k] = f[at + skipped * MOST + k]
     memory = f[pe + P_MEMORY]
     for k in range(had, count):
-        for number in range(1, f[thread + SOURCES] + 1):
+        for number in range(1, f[thread + T_SOURCES] + 1):
             operand = thread + T_OPERANDS + number * HELD
             if f[operand + READS] == VECTOR:
                 f[to + k * MOST + number] = read(f, f[operand + LETTER], memory + place(f, operand, done + k))
-    f[thread + AHEAD], f[thread + AHEAD_COUNT] = done, max(had, count)
+    f[thread + T_AHEAD], f[thread + T_AHEAD_COUNT] = done, max(had, count)

@@ -13,6 +13,7 @@ from cstool.csl.language.instance import Instance
 from cstool.csl.language.intrinsics import INTRINSICS
 from cstool.csl.language.operands import FORMS, MEANINGS
 from cstool.csl.language.source import CslError, Place
+from cstool.csl.language.together import EFFECTS, Apart
 from cstool.csl.language.values import Value
 from cstool.foundation.words import counted, nearest
 
@@ -178,7 +179,11 @@ def _builtin(node: syntax.Builtin, scope: Scope) -> Code:
     always = spec is None or VALUE in spec.where
     in_blocks = spec is not None and (LAYOUT if instance.is_layout else COMPTIME) in spec.where
 
+    waits = spec is not None and (spec.pure or node.name in EFFECTS)
+
     def run(frame: Frame) -> Value:
+        if not waits and instance.together is not None:
+            raise Apart
         if not always and (not in_blocks or instance.phase == "value"):
             raise _misplaced(node, spec)
         return does(Called(instance, node, [run(frame) for run in runs], scope))

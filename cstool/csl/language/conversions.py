@@ -235,6 +235,8 @@ def cast(value: Value, target: Type, place: Place | None) -> Value:
         return value
     if target == BOOL:
         return BOOL, data != 0
+    if isinstance(target, IntType) and types.is_int(source) and target.least <= data <= target.most:
+        return target, data
     if isinstance(target, IntType):
         return target, wrap(_truncate(data, place), target.bits, target.signed)
     if target == COMPTIME_INT:

@@ -19,8 +19,10 @@ from cstool.csl.language.evaluate_core import (
 from cstool.csl.language.evaluate_expressions import resolve
 from cstool.csl.language.evaluate_places import address_of, dereference, field_of, flat_index, no_target
 from cstool.csl.language.evaluate_types import enum_type, struct_type, type_code
+from cstool.csl.language.instance import Instance
 from cstool.csl.language.module import Constant, Variable
 from cstool.csl.language.source import CslError, Place
+from cstool.csl.language.together import keep_apart
 from cstool.csl.language.types import ArrayType, PointerType, StructType
 from cstool.csl.language.values import Reference, Value
 
@@ -90,16 +92,17 @@ def _assign(node: syntax.Assign, scope: Scope) -> Step:
 
 
 def _store(target: syntax.Expression, new: Run, scope: Scope) -> Step:
-    place = target.place
+    place, instance = target.place, scope.module.instance
     what = resolve(target, scope)
     if isinstance(what, Local):
-        return _store_local(what, target, new)
+        return _store_local(what, target, new, instance)
     if isinstance(target, syntax.Name) and what is not None:
         holder, name = scope.holder(target.name), target.name
         if holder is not None and name in holder.changing:
             names: dict[str, Any] = holder.names
 
             def step(frame: Frame) -> None:
+                keep_apart(instance)
                 now = names[name]
                 names[name] = conversions.coerce(new(frame), now[0], place, f"'{name}'")
 
@@ -118,11 +121,11 @@ def _store(target: syntax.Expression, new: Run, scope: Scope) -> Step:
     if isinstance(target, syntax.Field):
         return _store_field(target, new, scope)
     if isinstance(target, syntax.Dereference):
-        return _store_behind(scope.run_of(target.pointer), new, place)
+        return _store_behind(scope.run_of(target.pointer), new, place, instance)
     raise CslError("only a variable, an element, a field or what a pointer points at can be assigned to", place)
 
 
-def _store_local(local: Local, target: syntax.Expression, new: Run) -> Step:
+def _store_local(local: Local, target: syntax.Expression, new: Run, instance: Instance) -> Step:
     name, place, slot = getattr(target, "name", ""), target.place, local.slot
     if not local.changes:
         raise CslError(f"'{name}' is a constant and cannot be changed", place, "declare it with 'var'")
@@ -130,6 +133,7 @@ def _store_local(local: Local, target: syntax.Expression, new: Run) -> Step:
 
     def step(frame: Frame) -> None:
         value = new(frame)
+        keep_apart(instance, frame, slot)
         type_ = frame[slot][0]
         if value[0] is not type_ and type_ != types.UNDEFINED:
             value = conversions.coerce(value, type_, place, what)
@@ -140,7 +144,7 @@ def _store_local(local: Local, target: syntax.Expression, new: Run) -> Step:
 
 def _store_element(target: syntax.Index, new: Run, scope: Scope) -> Step:
     runs = [scope.run_of(index) for index in target.indices]
-    place = target.place
+    place, instance = target.place, scope.module.instance
     local = resolve(target.base, scope) if isinstance(target.base, syntax.Name) else None
     if isinstance(local, Local):
         slot = local.slot
@@ -150,10 +154,12 @@ def _store_element(target: syntax.Index, new: Run, scope: Scope) -> Step:
         def step(frame: Frame) -> None:
             type_, data = frame[slot]
             if isinstance(type_, PointerType):
+                keep_apart(instance)
                 _set_element(frame[slot], [run(frame) for run in runs], new(frame), place)
                 return
             if not isinstance(type_, ArrayType):
                 raise CslError(f"only arrays have elements, got {type_}", place)
+            keep_apart(instance, frame, slot)
             at = flat_index(type_, [run(frame) for run in runs], place)
             value = conversions.coerce(new(frame), type_.element, place, "the element")[1]
             if data.__class__ is not list:  # a list from the first change on, so that filling an array is no copying
@@ -165,6 +171,7 @@ def _store_element(target: syntax.Index, new: Run, scope: Scope) -> Step:
     pointer = address_of(target.base, scope).run
 
     def step_behind(frame: Frame) -> None:
+        keep_apart(instance)
         _set_element(pointer(frame), [run(frame) for run in runs], new(frame), place)
 
     return step_behind
@@ -185,9 +192,10 @@ def _set_element(pointer: Value, indices: list[Value], value: Value, place: Plac
 
 def _store_field(target: syntax.Field, new: Run, scope: Scope) -> Step:
     pointer = address_of(target.base, scope).run
-    name, place = target.name, target.place
+    name, place, instance = target.name, target.place, scope.module.instance
 
     def step(frame: Frame) -> None:
+        keep_apart(instance)
         type_, data = pointer(frame)
         if not isinstance(data, Reference):
             raise no_target(type_, place)
@@ -203,8 +211,9 @@ def _store_field(target: syntax.Field, new: Run, scope: Scope) -> Step:
     return step
 
 
-def _store_behind(pointer: Run, new: Run, place: Place) -> Step:
+def _store_behind(pointer: Run, new: Run, place: Place, instance: Instance) -> Step:
     def step(frame: Frame) -> None:
+        keep_apart(instance)
         at = pointer(frame)
         type_, data = at
         if isinstance(type_, PointerType) and type_.const:

@@ -19,6 +19,7 @@ from cstool.csl.language.evaluate_core import (
 )
 from cstool.csl.language.evaluate_places import dereference
 from cstool.csl.language.source import CslError, Place
+from cstool.csl.language.together import Together
 from cstool.csl.language.types import BOOL, ArrayType, PointerType
 from cstool.csl.language.values import Value, describe
 
@@ -233,11 +234,15 @@ def _for(node: syntax.For, scope: Scope) -> Step:
     if by_pointer:
         raise CslError("a loop at compile time takes its elements by value", node.place, "change them by their index")
     body = inner.lazy(node.body, Scope.statement)
-    place, label, shape, limits = node.values.place, node.label, scope.shape, scope.module.instance.limits
+    instance = scope.module.instance
+    place, label, shape, limits = node.values.place, node.label, scope.shape, instance.limits
+    together = Together(instance, node, slot, index_slot)
 
     def step(frame: Frame) -> Jump | None:
         shape.fit(frame)
         type_, elements = iterated(over(frame), place)
+        if together.run(body, frame, type_, elements):
+            return None
         for at, element in enumerate(elements):
             limits.check_turns(at + 1, "a 'for' at compile time", node.place, limits.turns)
             limits.take(node.place)

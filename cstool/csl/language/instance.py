@@ -24,7 +24,7 @@ from cstool.csl.language.values import FunctionValue, Value, key_of, to_bytes
 
 if TYPE_CHECKING:
     from cstool.csl.language.compile import Compilation
-    from cstool.csl.language.evaluate_core import Scope
+    from cstool.csl.language.evaluate_core import Frame, Scope
     from cstool.csl.language.module import Module
     from cstool.csl.language.syntax import Builtin
 
@@ -116,6 +116,7 @@ class Instance:
         handlers: functions that the teardown task calls, by `fabric.program.Handler.kind` and number
         keeper: keeps errors of functions and of `comptime` blocks, if the compilation looks for several
         loads: calls of `@load_to_dsr` at compile time, with the scopes of their arguments
+        together: while turns of a loop of the layout run together: the loop's first slot, and its frame (`together`)
         root: the module of the file itself; files that are imported once it is set run their `comptime` blocks
     """
 
@@ -148,6 +149,7 @@ class Instance:
     pointed: list[FunctionValue] = field(default_factory=list)
     exporters: "dict[str, Module]" = field(default_factory=dict)
     loads: "list[tuple[Builtin, Scope]]" = field(default_factory=list)
+    together: "tuple[int, Frame] | None" = None
     root: "Module | None" = None
     _constants: dict[object, int] = field(default_factory=dict)
     _end: int = DATA_START

@@ -4,6 +4,7 @@ A wafer has 745,500 PEs, so all is kept in flat arrays of 32-bit numbers, and eq
 """
 
 from array import array
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cstool.csl.fabric.program import ColorConfig, Exported
-from cstool.csl.language import types
+from cstool.csl.language import syntax, types
 from cstool.csl.language.routes import color_config
 from cstool.csl.language.source import CslError, Place
+from cstool.csl.language.together import Numbers, Spread
 from cstool.csl.language.types import BasicType, FunctionType, IntType, OpaqueType, PointerType, Type
 from cstool.csl.language.values import Value, describe, key_of
 
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 
 MEMCPY_COLORS = (21, 22, 23)
 """Colors that memcpy needs for itself (comments of the vendor's examples: "reserved (memcpy)")."""
+Waiting = tuple["array[int]", int | Spread, Callable[..., int], tuple[Any, ...]]
+"""An entry that waits: the table, its cells, and the function that gives the number, with its arguments."""
 _MOST_REMEMBERED = 4096
 """structs whose number is remembered by identity"""
 
@@ -86,6 +90,9 @@ class Layout:
     Args:
         options: options of the compiler
         resolve: finds the file that a `@set_tile_code` names
+
+    Attributes:
+        waiting: entries of turns that run together (`together`); None: turns run one after the other
     """
 
     def __init__(self, options: "Options", resolve: Any) -> None:
@@ -94,6 +101,7 @@ class Layout:
         self.width = 0
         self.height = 0
         self.place: Place | None = None
+        self.waiting: list[Waiting] | None = None
         self.tiles: list[Tile] = []
         self.exported: dict[str, tuple[Exported, Type, Place]] = {}
         self.configs: list[ColorConfig] = []
@@ -103,7 +111,7 @@ class Layout:
         self._sites: list[tuple[int, Place]] = []  # (config, where it was set)
         self._site_numbers: dict[tuple[int, int], int] = {}
         self._config_numbers: dict[ColorConfig, int] = {}
-        self._config_keys: dict[Any, int] = {}
+        self._known_configs: dict[int, ColorConfig] = {}
         self._paths: dict[tuple[str, str], str] = {}
         self._keys = Keys()
 
@@ -169,10 +177,10 @@ class Layout:
         if path is None:
             path = self._paths[file, module.path] = self.resolve(file, module, called.place)
         key = path, self._keys.of(params)
-        number = self._tile_numbers.get(key)
-        if number is None:
-            number = self._tile_numbers[key] = len(self.tiles)
-            self.tiles.append(Tile(path, params, called.place, x[1], y[1]))
+        if self.waiting is not None:
+            self.waiting.append((self._tile_of, at, self._tile_number, (key, params, called.place, x[1], y[1])))
+            return
+        number = self._tile_number(key, params, called.place, x[1], y[1])
         before = self._tile_of[at]
         if before >= 0:
             raise CslError(
@@ -181,6 +189,16 @@ class Layout:
                 notes=((self.tiles[before].place, "the first one"),),
             )
         self._tile_of[at] = number
+
+    def _tile_number(
+        self, key: tuple[str, int], params: dict[str, Value], place: Place, x: int | Spread, y: int | Spread
+    ) -> int:
+        number = self._tile_numbers.get(key)
+        if number is None:
+            number = self._tile_numbers[key] = len(self.tiles)
+            x, y = (int(each.numbers[0]) if isinstance(each, Spread) else each for each in (x, y))
+            self.tiles.append(Tile(key[0], params, place, x, y))
+        return number
 
     def tile_numbers(self) -> NDArray[np.int32]:
         """[height, width]: index into `tiles` for each PE.
@@ -209,20 +227,20 @@ class Layout:
             CslError: the config is wrong, or the color has one there.
         """
         at = self._index(x, y, called)
-        number = self._config_number(config, called.at(3))
-        site = self._site_numbers.get((number, id(called.node)))
-        if site is None:
-            if self.options.memcpy and color in MEMCPY_COLORS:
-                raise CslError(
-                    f"color {color} is memcpy's own, like {MEMCPY_COLORS[0]} to {MEMCPY_COLORS[-1]}",
-                    called.place,
-                    "take another color, or compile without --memcpy",
-                )
-            site = self._site_numbers[number, id(called.node)] = len(self._sites)
-            self._sites.append((number, called.place))
+        key = self._config_key(config, called.at(3))
+        if self.options.memcpy and color in MEMCPY_COLORS:
+            raise CslError(
+                f"color {color} is memcpy's own, like {MEMCPY_COLORS[0]} to {MEMCPY_COLORS[-1]}",
+                called.place,
+                "take another color, or compile without --memcpy",
+            )
         sites = self._colors.get(color)
         if sites is None:
             sites = self._colors[color] = array("i", [-1]) * (self.width * self.height)
+        if self.waiting is not None:
+            self.waiting.append((sites, at, self._site_number, (key, called.node)))
+            return
+        site = self._site_number(key, called.node)
         before = sites[at]
         if before >= 0:
             raise CslError(
@@ -232,14 +250,48 @@ class Layout:
             )
         sites[at] = site
 
-    def _config_number(self, config: Value, place: Place) -> int:
-        if config[1].__class__ is not dict:
-            return self.number_of(color_config(config, place))
-        key = self._keys.of(config[1])
-        number = self._config_keys.get(key)
-        if number is None:
-            number = self._config_keys[key] = self.number_of(color_config(config, place))
-        return number
+    def _config_key(self, config: Value, place: Place) -> int:
+        """Key of a config in `_known_configs`."""
+        # Only structs have a config; for anything else `color_config` raises the error.
+        key = self._keys.of(config[1]) if config[1].__class__ is dict else -1
+        if key not in self._known_configs:
+            self._known_configs[key] = color_config(config, place)
+        return key
+
+    def _site_number(self, key: int, node: syntax.Builtin) -> int:
+        site = self._site_numbers.get((key, id(node)))
+        if site is None:
+            site = self._site_numbers[key, id(node)] = len(self._sites)
+            self._sites.append((self.number_of(self._known_configs[key]), node.place))
+        return site
+
+    # --- turns of a loop that run together ---
+
+    def enter_all(self, ended: list[tuple[int, list[Waiting]]]) -> bool:
+        """Make the entries of turns that have run together, unless one of them is an error.
+
+        Args:
+            ended: number of turns, and their entries; in order
+
+        Returns:
+            Whether all are made; if not, none is.
+        """
+        entries = [
+            (table, at.numbers if isinstance(at, Spread) else np.full(count, at), number_of, arguments)
+            for count, waiting in ended
+            for table, at, number_of, arguments in waiting
+        ]
+        cells: dict[int, list[Numbers]] = {}
+        for table, at, _, _ in entries:
+            cells.setdefault(id(table), []).append(at)
+        tables = {id(table): np.frombuffer(table, np.int32) for table, _, _, _ in entries}
+        for each, parts in cells.items():
+            every = np.concatenate(parts)
+            if len(np.unique(every)) < len(every) or (tables[each][every] >= 0).any():
+                return False
+        for table, at, number_of, arguments in entries:
+            tables[id(table)][at] = number_of(*arguments)
+        return True
 
     def number_of(self, config: ColorConfig) -> int:
         """Index of a config in `configs`."""

@@ -64,6 +64,15 @@ class Limits:
         finally:
             self._left = kept - (given - max(self._left, 0))
 
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Give back the steps that the body of the `with` takes."""
+        left = self._left
+        try:
+            yield
+        finally:
+            self._left = left
+
     def check_turns(self, turns: int, what: str, place: Place, most: int) -> None:
         """Check the turns of a loop; `what` is its subject in the message: "a 'while' at compile time".
 

@@ -29,6 +29,7 @@ from cstool.csl.sdk import wire
 from cstool.csl.sdk.artifact import read_program
 from cstool.csl.sdk.engine import open_simulation
 from cstool.csl.sdk.journal import JournalWriter, Settings, begin_command
+from cstool.csl.sdk.sim_log import SimLog
 from cstool.csl.sdk.sources import sources_of
 from cstool.csl.sdk.variables import (
     JOURNAL_VARIABLE,
@@ -58,7 +59,7 @@ class Session:
         self._failure: dict[str, Any] | None = None
         self._stopped = False
         self._traces: dict[int, list[str]] = {}  # lines of the programs of each PE that begin with "trace "
-        self._log: list[tuple[int, str]] = []  # `sim.log`: by cycle, commands of the host and output of programs
+        self._log = SimLog()
         self._folder = folder
         self._recorder: Any = None
         self._journal: JournalWriter | None = None
@@ -83,7 +84,7 @@ class Session:
                 on_print=self._print,
                 time_model=time_model,
             )
-            self._host = Host(self.simulation, self._note, modelled=_modelled())
+            self._host = Host(self.simulation, self._log.note, modelled=_modelled())
             if journals := os.environ.get(JOURNAL_VARIABLE):
                 settings = Settings(time_model.name, _modelled(), _limit(), os.getcwd())
                 self._journal = JournalWriter(Path(journals), folder, settings)
@@ -163,7 +164,7 @@ class Session:
     def _stop(self) -> None:
         self._stopped = True
         for line in self._host.stop():
-            self._note(self.simulation.events.now, f"warning: {line}")
+            self._log.note(self.simulation.events.now, f"warning: {line}")
             print(f"warning: {line}", file=sys.stderr, flush=True)
         self._finish()
 
@@ -205,9 +206,9 @@ class Session:
             )
         self._failure = {"message": known.message, "hint": known.hint, "report": getattr(known, "report", None)}
         now = self.simulation.events.now if hasattr(self, "simulation") else 0
-        self._note(now, f"error: {known.message}")
+        self._log.note(now, f"error: {known.message}")
         for line in (self._failure["report"] or "").splitlines():
-            self._note(now, line)
+            self._log.note(now, line)
         self._finish()
 
     def _finish(self) -> None:
@@ -216,18 +217,13 @@ class Session:
             self.simulation.end_lines()
             document = stats_document(self.simulation)
             _leave("sim_stats.json", lambda name: write_replacing(Path(name), json.dumps(document) + "\n"))
-        log = "".join(f"@{cycle} {line}\n" for cycle, line in self._log)
-        _leave("sim.log", lambda name: write_replacing(Path(name), log))
+        _leave("sim.log", lambda name: write_replacing(Path(name), str(self._log)))
         if self._recorder is not None:
             if hasattr(self, "simulation"):
                 sources = sources_of(self.simulation.program, self._folder)
-                told = self._recorder.context.at_end(self.simulation, sources, self._log, self._told_failure())
+                told = self._recorder.context.at_end(self.simulation, sources, self._log.lines, self._told_failure())
                 self._recorder.context = told
             _leave(os.environ[TRACE_VARIABLE], lambda name: self._recorder.save(Path(name)))
-
-    def _note(self, cycle: int, text: str) -> None:
-        """Keep a line of the log."""
-        self._log.append((cycle, one_line(text)))
 
     def _told_failure(self) -> str:
         """The error that ended the run, with its hint and its report; "" for none."""
@@ -236,13 +232,13 @@ class Session:
         error = CstoolError(self._failure["message"], self._failure["hint"])
         return f"{error}\n\n{self._failure['report'] or ''}".rstrip()
 
-    def _print(self, time: int, pe: int, text: str) -> None:  # noqa: ARG002 - programs print their places themselves
-        self._note(time, text)
+    def _print(self, time: int, pe: int, text: str) -> None:
+        self._log.say(self.simulation.events.now, pe, time, text)
 
     def _say(self, time: int, pe: int, text: str) -> None:
         if text.startswith("trace "):
             self._traces.setdefault(pe, []).append(text)
-        self._note(time, f"{self.simulation.program.name(pe)}: {text}")
+        self._log.say(self.simulation.events.now, pe, time, f"{self.simulation.program.name(pe)}: {text}")
 
     def _read(self) -> None:
         """Take requests as they come, so that the script never waits to send one."""
