@@ -3,6 +3,7 @@
 Run from the project's folder::
 
     python -m benchmarks.fabric_cycles            # the tables, as markdown; --quick for the small programs alone
+    python -m benchmarks.fabric_cycles --stencil  # a stencil, scaled to the whole wafer (fabric_stencil.py)
 
 The programs are our own, in `benchmarks/csl` and `examples/csl`: they do what the sources describe, as nobody's code is
 copied here. *published* is what a source counted, in the vendor's simulator or on a CS-2; nothing was measured here.
@@ -17,6 +18,7 @@ from pathlib import Path
 from statistics import median
 from unittest.mock import patch
 
+from benchmarks import fabric_stencil
 from cstool.csl.fabric import vector
 from cstool.csl.fabric.host import Host
 from cstool.csl.fabric.program import FabricProgram
@@ -221,11 +223,29 @@ def medians(found: Sequence[Found]) -> Iterator[str]:
                 yield f"| {use} | {kind} | {len(errors)} | {median(errors):.1%} | {max(errors):.1%} |"
 
 
+def held_out() -> dict[str, float]:
+    """The largest error of the model of time, held out, by kind of row."""
+    found: dict[str, float] = {}
+    for row in rows(quick=True):
+        if not row.fitted:
+            found[row.kind] = max(found.get(row.kind, 0.0), abs(row.run(row.model) / row.published - 1))
+    return found
+
+
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description="Simulated cycles of CSL programs beside published ones.")
     parser.add_argument("--quick", action="store_true", help="the small programs alone")
-    found = [measured(row) for row in rows(parser.parse_args().quick)]
+    parser.add_argument("--stencil", action="store_true", help="a stencil, scaled to the whole wafer, and nothing else")
+    parser.add_argument("--sides", default="13,24,48,80", help="PEs of the sides of its fabrics: 13,24,...")
+    parser.add_argument("--large", action="store_true", help="and two of its steps on up to 600 x 600 PEs")
+    arguments = parser.parse_args()
+    if arguments.stencil:
+        sides = [int(side) for side in arguments.sides.split(",")]
+        for text in fabric_stencil.tables(sides, held_out(), large=arguments.large):
+            print(text, flush=True)
+        return
+    found = [measured(row) for row in rows(arguments.quick)]
     print(*table(found), "", *medians(found), sep="\n")
 
 
