@@ -232,17 +232,27 @@ def held_out() -> dict[str, float]:
     return found
 
 
+def _sides(text: str) -> list[int]:
+    """Sides of fabrics, of which each has a PE with all neighbours."""
+    found = [int(side) if side.isdigit() else 0 for side in text.split(",")]
+    least = 2 * fabric_stencil.RADIUS + 1
+    if min(found) < least:
+        raise argparse.ArgumentTypeError(f"must be numbers of {least} or more, such as 13,24, got {text!r}")
+    return found
+
+
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description="Simulated cycles of CSL programs beside published ones.")
     parser.add_argument("--quick", action="store_true", help="the small programs alone")
     parser.add_argument("--stencil", action="store_true", help="a stencil, scaled to the whole wafer, and nothing else")
-    parser.add_argument("--sides", default="13,24,48,80", help="PEs of the sides of its fabrics: 13,24,...")
+    parser.add_argument(
+        "--sides", default="13,24,48,80", type=_sides, help="PEs of the sides of its fabrics: 13,24,..."
+    )
     parser.add_argument("--large", action="store_true", help="and two of its steps on up to 600 x 600 PEs")
     arguments = parser.parse_args()
     if arguments.stencil:
-        sides = [int(side) for side in arguments.sides.split(",")]
-        for text in fabric_stencil.tables(sides, held_out(), large=arguments.large):
+        for text in fabric_stencil.tables(arguments.sides, held_out(), large=arguments.large):
             print(text, flush=True)
         return
     found = [measured(row) for row in rows(arguments.quick)]

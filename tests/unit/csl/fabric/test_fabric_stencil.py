@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from benchmarks import fabric_stencil as stencil
+from benchmarks.fabric_cycles import main
 from benchmarks.fabric_stencil import COLUMNS, LONGEST, SIDES, Line, Scaled, Steady, line, rate, scaled
 from cstool.csl.fabric.time_model import SIMULATOR
 from tests.examples import examples
@@ -72,6 +73,15 @@ def test_an_error_has_all_its_parts():
     assert list(found.parts.values()) == pytest.approx([0.03, 0.02, code, 0.01, 0.01, 0.0], abs=1e-9)
     assert found.error == pytest.approx(math.hypot(0.03, 0.02, code, 0.01, 0.01))
     assert found.rate == pytest.approx(51 * 1000 * 755 * 994 * 0.85e9 / 70_010 / 1e12)
+
+
+@pytest.mark.parametrize("sides", ["8", "13,x", ""])
+def test_a_fabric_has_a_pe_with_all_neighbours(sides, capsys, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["fabric_cycles", "--stencil", "--sides", sides])
+    with pytest.raises(SystemExit):
+        main()
+    said = f"fabric_cycles: error: argument --sides: must be numbers of 9 or more, such as 13,24, got {sides!r}"
+    assert capsys.readouterr().err.splitlines()[-1] == said
 
 
 def below(header: str) -> list[list[str]]:
