@@ -32,6 +32,11 @@ from cstool.csl.fast.state import (
     P_STRIP,
     S_ERROR_TASK,
     S_SCRATCH,
+    T_AHEAD,
+    T_AHEAD_AT,
+    T_AHEAD_COUNT,
+    T_AHEAD_WORDS,
+    T_CODE,
     T_COUNT,
     T_DONE,
     T_FIRST_INDEX,
@@ -42,6 +47,8 @@ from cstool.csl.fast.state import (
     T_OPERANDS,
     T_OPERATION,
     T_OUTPUT,
+    T_SENT_INDEX,
+    T_SOURCES,
     T_TASK,
     T_UP_COLOR,
     T_UP_CONTROL,
@@ -50,16 +57,8 @@ from cstool.csl.fast.state import (
 ONCE, VECTOR, REDUCED, INDEXED = 0, 1, 2, 3
 """word READS of a held operand: a scalar or a stream; a vector in memory; a scalar first, then the destination; a
 vector whose element has an index"""
-MOST = 7
-"""operands of an operation"""
-SOURCES = T_OPERANDS + MOST * HELD
-"""word of a thread: the number of its sources"""
-AHEAD, AHEAD_COUNT, AHEAD_AT, AHEAD_SIZE = range(SOURCES + 1, SOURCES + 5)
-"""words of a thread: elements from this one on, and their number, are read already; their words; room for elements"""
-SENT_INDEX = SOURCES + 5
-"""word of a thread: whether the upper half of its wavelets is an index"""
-CODE = SOURCES + 6
-"""word of a thread: the row of its callback"""
+SOURCES, AHEAD, AHEAD_COUNT, AHEAD_AT = T_SOURCES, T_AHEAD, T_AHEAD_COUNT, T_AHEAD_AT
+SENT_INDEX, CODE = T_SENT_INDEX, T_CODE
 
 
 @inner
@@ -85,7 +84,7 @@ def source(f, pe, thread, number):  # type: ignore[no-untyped-def]
     if how == VECTOR:
         ahead = done - f[thread + AHEAD]
         if 0 <= ahead < f[thread + AHEAD_COUNT]:
-            return f[f[thread + AHEAD_AT] + ahead * MOST + number]
+            return f[f[thread + AHEAD_AT] + ahead * f[thread + SOURCES] + number - 1]
         return read(f, letter, f[pe + P_MEMORY] + place(f, operand, done))
     kind = f[operand]
     if kind == FABIN:
@@ -159,23 +158,23 @@ def read_ahead(f, pe, thread, most):  # type: ignore[no-untyped-def]
         return
     # Elements that are read already keep their values.
     had = max(0, f[thread + AHEAD] + f[thread + AHEAD_COUNT] - done) if f[thread + AHEAD_COUNT] else 0
-    at, skipped = f[thread + AHEAD_AT], done - f[thread + AHEAD]
-    if count > f[thread + AHEAD_SIZE]:
-        size = 64
-        while size < count:
+    at, skipped, sources = f[thread + AHEAD_AT], done - f[thread + AHEAD], f[thread + SOURCES]
+    if count * sources > f[thread + T_AHEAD_WORDS]:
+        size = 16
+        while size < count * sources:
             size *= 2
-        new = allocate(f, f[pe + P_STRIP], size * MOST)
+        new = allocate(f, f[pe + P_STRIP], size)
         if new == f[f[pe + P_STRIP] + S_SCRATCH]:
             return  # the pool is full: an error is noted
-        f[thread + AHEAD_AT], f[thread + AHEAD_SIZE] = new, size
+        f[thread + AHEAD_AT], f[thread + T_AHEAD_WORDS] = new, size
     to = f[thread + AHEAD_AT]
     if had:
-        for k in range(had * MOST):
-            f[to + k] = f[at + skipped * MOST + k]
+        for k in range(had * sources):
+            f[to + k] = f[at + skipped * sources + k]
     memory = f[pe + P_MEMORY]
     for k in range(had, count):
-        for number in range(1, f[thread + SOURCES] + 1):
+        for number in range(1, sources + 1):
             operand = thread + T_OPERANDS + number * HELD
             if f[operand + READS] == VECTOR:
-                f[to + k * MOST + number] = read(f, f[operand + LETTER], memory + place(f, operand, done + k))
+                f[to + k * sources + number - 1] = read(f, f[operand + LETTER], memory + place(f, operand, done + k))
     f[thread + AHEAD], f[thread + AHEAD_COUNT] = done, max(had, count)

@@ -190,6 +190,8 @@ C_TASKS_COUNT = _c()
 C_FIFOS_COUNT = _c()
 C_CODE = _c()
 """address of its translated code (`instructions.BLOCK`)"""
+C_THREAD_WORDS = _c()
+"""words of an operation in progress (T), with the most operands that one has"""
 C_TEXTS = _c()
 """number of its first text among the texts of all classes"""
 C_NUMBER = _c()
@@ -444,9 +446,20 @@ T_POPPED = _t(3)
 T_SENDS_MEMORY = _t()
 """1: it reads memory, and writes none"""
 T_NEXT_FREE = _t()
+T_SOURCES = _t()
+"""number of its sources; from here on fields keep their values where a record is used again"""
+T_AHEAD = _t()
+T_AHEAD_COUNT = _t()
+"""elements from `T_AHEAD` on, and their number, are read already"""
+T_AHEAD_AT = _t()
+T_AHEAD_WORDS = _t()
+"""their words, source by source; room for so many words"""
+T_SENT_INDEX = _t()
+"""whether the upper half of its wavelets is an index"""
+T_CODE = _t()
+"""the row of its callback"""
 T_OPERANDS = _t()
-"""from here on: its operands, as `elements` keeps them"""
-T_WORDS = T_OPERANDS + 160
+"""from here on: its operands, as `elements` keeps them, as many as the class needs (`C_THREAD_WORDS`)"""
 
 # --- G: a config of a flow ---
 
@@ -467,6 +480,8 @@ G_LIMITS = _g(3)
 """three words"""
 G_FILTER_ID = _g()
 """a filter goes on counting where the next config has the same id"""
+G_OWNED = _g()
+"""1: a copy, for one flow; 0: the program's"""
 G_WORDS = _g()
 
 NO_FILTER, RANGE, COUNTER, COUNTER_OF_DATA = range(4)
@@ -489,13 +504,12 @@ F_IN = _f(5)
 """five words: buffers by input port"""
 F_OUT = _f(5)
 """five words: links by output port, the exit first"""
-F_CONFIG = _f(G_WORDS)
-"""the config as it was set last (G)"""
-
+F_CONFIG = _f()
+"""address of the config that was set last (G); flows share the configs of the program"""
 F_NUMBER = _f()
 """number of the next wavelet for a filter that counts"""
-F_NEXT_CONFIG = _f(G_WORDS)
-"""the config from the next cycle on (G), where `F_PENDING` says that there is one"""
+F_NEXT_CONFIG = _f()
+"""address of the config from the next cycle on (G), where `F_PENDING` says that there is one"""
 F_WORDS = _f()
 
 # --- L: a link, and the buffer at its end; or the way down a ramp ---

@@ -9,6 +9,7 @@ from cstool.csl.fast.state import (
     C_ANY_RECOLORED,
     C_ARCH,
     C_MICROTHREADS,
+    C_THREAD_WORDS,
     COMPLETE,
     P_BASE,
     P_CLASS,
@@ -38,12 +39,11 @@ from cstool.csl.fast.state import (
     T_INPUTS_COUNT,
     T_NEXT_FREE,
     T_NUMBER,
-    T_OPERANDS,
     T_PRIORITY,
     T_READY,
+    T_SOURCES,
     T_TASK,
     T_UNBLOCK,
-    T_WORDS,
     UNBLOCK_HOST,
 )
 
@@ -53,13 +53,13 @@ START = 1
 
 @inner
 def new_thread(f, pe):  # type: ignore[no-untyped-def]
-    """An operation record: its fields before `T_OPERANDS` are as of an operation without settings."""
+    """An operation record: its fields before `T_SOURCES` are as of an operation without settings."""
     thread = f[pe + P_FREE_OPERATIONS]
     if thread:
         f[pe + P_FREE_OPERATIONS] = f[thread + T_NEXT_FREE]
     else:
-        thread = allocate(f, f[pe + P_STRIP], T_WORDS)
-    for k in range(T_OPERANDS):
+        thread = allocate(f, f[pe + P_STRIP], f[f[pe + P_CLASS] + C_THREAD_WORDS])
+    for k in range(T_SOURCES):
         f[thread + k] = 0
     f[thread + T_NUMBER] = f[thread + T_ACTIVATE] = f[thread + T_UNBLOCK] = f[thread + T_FIRST_INDEX] = -1
     f[thread + T_CONTROL_ACTIVATE] = f[thread + T_CONTROL_UNBLOCK] = -1
