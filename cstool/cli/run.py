@@ -59,7 +59,7 @@ def run(
         infers = flags.mode == "infer"
         on_fabric = flags.executor == "fabric"
         if on_fabric:
-            from cstool.cli.verbs.fabric_device import FabricDevice, check_run
+            from cstool.cli.verbs.fabric_device import check_run, fabric_device
 
             check_run(flags.mode, link.ranks, flags.trace)
         if infers:
@@ -86,7 +86,7 @@ def run(
             lambda: screen_on(stream),
             command=same_command(context),
             link=link,
-            open_device=FabricDevice if on_fabric else None,
+            open_device=fabric_device if on_fabric else None,
         )
         if as_json:
             documents = [result.as_dict() for result in results]

@@ -230,7 +230,7 @@ SIZES = {
         "width:5,height:2,rows:12,columns:20,capacity:12",
         "width:2,height:3,rows:30,columns:20,capacity:20",
     ),
-    "wave_25": ("width:2,height:1,n:2,steps:3", "width:5,height:3,n:6,steps:2"),
+    "wave_25": ("width:2,height:1,n:2,block:1,steps:3", "width:6,height:3,n:6,block:6,steps:2"),
     "vector_add": ("width:1,n:1", "width:9,n:333"),
 }
 PROGRAMS = sorted(path.parent.name for path in EXAMPLES.glob("*/run.py"))

@@ -1,5 +1,6 @@
 """`cstool run --executor fabric`: beside a run of this host, and runs and models that are refused."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -93,4 +94,82 @@ def test_twenty_steps_are_those_of_this_host(run, zeros):
 )  # fmt: skip
 def test_refused(run, flags, sets, said):
     outcome = run("a", "--executor", "fabric", "--num_steps", "1", *flags, **sets)
+    assert (outcome.code, outcome.stderr.partition("error: ")[2]) == (2, f"{said}\n")
+
+
+# --- a GPT ---
+
+LOSS = 2e-6
+"""Largest difference of a GPT's loss: a logarithm of 256 classes, near 5.5, of which a unit in the last place is 5e-7;
+the logits have errors of that size. Gradients are within 5e-7 of their largest, and updates of AdamW are 3e-3 at most,
+so weights drift apart by some 1e-8 a step where a gradient is not nearly 0."""
+
+
+@pytest.fixture
+def run_block(cstool, tmp_path):
+    """Run `params/gpt_block.yaml` on a text of its own."""
+    text = tmp_path / "text.txt"
+    text.write_text("".join(f"{number} and {number} are {2 * number}. " for number in range(400)))
+    prepared = "--sequence_length", 8, "--val_fraction", 0.2
+    assert cstool("data", "prepare", "text", text, "--output", tmp_path / "data", *prepared).code == 0
+    loader = f"{{data_processor: GptHDF5MapDataProcessor, data_dir: {tmp_path}/data/val, batch_size: 2}}"
+
+    def runs(name: str | Path, *flags: object, **sets: Any) -> Any:
+        loaders = {"fit.train_dataloader.data_dir": tmp_path / "data/train", "fit.val_dataloader": loader}
+        asked = [f"trainer.{key}={value}" for key, value in {**loaders, **sets}.items()]
+        return cstool(
+            "run", "--params", "params/gpt_block.yaml", "--model_dir", tmp_path / name, *flags, "--set", *asked
+        )
+
+    return runs
+
+
+@pytest.mark.takes("steps of a block are simulated")
+def test_a_gpt_trains_as_on_this_host(run_block):
+    flags = "--mode", "train_and_eval", "--num_steps", "4", "--eval_steps", "2", "--json"
+    batch = {"fit.train_dataloader.batch_size": 3}
+    fabric, host = (
+        run_block(name, *flags, *more, **batch) for name, more in (("a", ["--executor", "fabric"]), ("b", []))
+    )
+    assert "Samples, one at a time, on the simulated fabric: 8 x 1 PEs of wse3, 8 tokens to each." in fabric.stderr
+    found, expected = fabric.document, host.document
+    np.testing.assert_allclose(found["losses"], expected["losses"], rtol=0, atol=LOSS)
+    assert found["losses"][-1] < found["losses"][0]
+    (one,), (other,) = found["evaluations"], expected["evaluations"]
+    assert one["accuracy"] == other["accuracy"]
+    np.testing.assert_allclose(one["loss"], other["loss"], rtol=0, atol=LOSS)
+
+
+@pytest.mark.takes("steps of a block are simulated")
+def test_a_gpt_goes_on_from_a_checkpoint_with_the_same_bits(run_block, cstool, tmp_path):
+    flags, often = ("--executor", "fabric", "--json", "--num_steps"), {"init.checkpoint.steps": 1}
+    whole = run_block("whole", *flags, "3", **often).document["losses"]
+    parts = [run_block("parts", *flags, number, **often).document["losses"] for number in (2, 1)]
+    assert [*parts[0], *parts[1]] == whole
+    paths = [tmp_path / name / "checkpoint_3.mdl" for name in ("whole", "parts")]
+    assert "60 tensors compared, 0 differ" in cstool("checkpoint", "diff", *paths).stdout
+
+
+@pytest.mark.parametrize(
+    ("sets", "said"),
+    [
+        (
+            {"init.model.filter_size": 4000},
+            "arrays of a PE: must take at most 37,376 bytes, got 64,752, 27,376 more, of which stream 32,000, full "
+            "16,000, delta_layers_0_ffn_0_activation 2,000; the widest weights are of "
+            "transformer_decoder.layers.0.ffn.ffn.0.linear_layer\n"
+            "hint: narrower layers, shorter samples, or more than 8 x 8 PEs",
+        ),
+        (
+            {"init.model.hidden_size": 12},
+            "residual.0: features must be as many on each of 8 columns of PEs, got 12",
+        ),
+        (
+            {"init.backend.cluster_config.num_csx": 2, "fit.train_dataloader.batch_size": 2},
+            "gpt2: must have one CSX to become CSL, got 2",
+        ),
+    ],
+)  # fmt: skip
+def test_a_gpt_that_is_refused(run_block, sets, said):
+    outcome = run_block("a", "--executor", "fabric", "--num_steps", "1", **sets)
     assert (outcome.code, outcome.stderr.partition("error: ")[2]) == (2, f"{said}\n")

@@ -1,32 +1,14 @@
-"""The fabric as a device of a run: kernels of the machine are calls of a program in CSL; for `--executor fabric`."""
+"""The fabric in place of this host's kernels, for `cstool run --executor fabric`: checks, and the device of a model."""
 
-import logging
-import math
-from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
-
-from cstool.cli.verbs.on_fabric import CORNER, network_of
-from cstool.csl.models.emit import plan_of
-from cstool.csl.models.host import NetworkOnFabric
-from cstool.csl.models.memory import plan_memory
-from cstool.csl.models.simulated import SimulatedFabric, compile_network
+from cstool.cli.verbs.gpt_device import GptDevice
+from cstool.cli.verbs.network_device import NetworkDevice
 from cstool.foundation.errors import CompileError, CstoolError
-from cstool.foundation.words import counted
+from cstool.model.graphs import declared_form, trained_graph
 from cstool.model.ir import OpKind
 from cstool.model.params import Params
-from cstool.model.system import load_system
-from cstool.plan.compiler import compile_model
-from cstool.plan.compiler.density import count_nonzeros
-from cstool.plan.verbs.compiling import corner_of
-from cstool.training.kernels.call import Array, Call, Kernel, LossResult
-from cstool.training.kernels.sparse.matrix import SparseMatrix
-from cstool.training.kernels.sparse.pattern import collect
-
-log = logging.getLogger("cstool")
-SAMPLES = 16
-"""of a PE at least, where a batch has them: simulating a vector takes about as long as simulating an element"""
+from cstool.training.machine.device import Device
 
 
 def check_run(mode: str, ranks: int, trace: Path | None) -> None:
@@ -44,115 +26,18 @@ def check_run(mode: str, ranks: int, trace: Path | None) -> None:
             raise CstoolError(f"{flag}: must be {rule} with --executor fabric, got {found}")
 
 
-class FabricDevice:
-    """A `training.machine.device.Device`: the program of a network, one for each size of batch.
-
-    Args:
-        params: of the run
+def fabric_device(params: Params) -> Device:
+    """Return the device of a run.
 
     Raises:
-        CompileError: there is no CSL for the model
+        CompileError: there is no CSL for the model, or not in its precision
     """
-
-    def __init__(self, params: Params) -> None:
-        if params.host_precision != "float32":
-            rule = f"must be float32 with --executor fabric, got {params.host_precision}"
-            raise CompileError(f"{params.path}: precision {rule}", "--precision float32")
-        loader = params.compiled_dataloader
-        rows = 1 if loader is None else max(1, loader.batch_size // SAMPLES)
-        system = corner_of(load_system("cs3"), CORNER[0], min(CORNER[1], rows))
-        artifact = compile_model(params, system, execution_mode="weight_streaming", recompute="none")
-        sparse = {name for found in count_nonzeros(params, artifact.graph) for name in found}
-        self._graph = artifact.graph
-        self._network = network_of(artifact, sparse)
-
-    def kernels(self, batch_size: int) -> dict[str, Kernel]:
-        """See `Device.kernels`.
-
-        Raises:
-            CompileError: a layer does not fit
-        """
-        tokens = -(-batch_size // self._network.rows)
-        network = replace(self._network, samples=batch_size, tokens=tokens + tokens % 2)
-        fabric = SimulatedFabric(compile_network(network))
-        log.info(
-            f"Batches of {batch_size} on the simulated fabric: {network.columns} x {network.rows} PEs of wse3, "
-            f"{counted(network.tokens, 'sample')} to each."
-        )
-        walk = NetworkOnFabric(fabric, plan_of(network, plan_memory(network)))
-        found: dict[str, Kernel] = {}
-        number = 0
-        for op in self._graph.ops:
-            product = _Product(fabric, walk, number)
-            if op.kind is OpKind.LINEAR:
-                found[op.name] = Kernel(product.forward, product.backward)
-            elif op.kind is OpKind.ACTIVATION:
-                found[op.name] = Kernel(product.activate, product.activate_backward)
-                number += 1
-            else:
-                found[op.name] = Kernel(product.lose, product.lose_backward)
-        return found
-
-
-@dataclass(frozen=True)
-class _Product:
-    """The ops of layer `number`: a product, and the activation or the loss behind it."""
-
-    fabric: SimulatedFabric
-    walk: NetworkOnFabric
-    number: int
-
-    def forward(self, call: Call) -> None:
-        if self.number == 0:
-            self.fabric.cycles.clear()
-            self.walk.put_inputs(call.inputs[0])
-        self.walk.forward(self.number, _matrix(call))
-        call.outputs[0].fill(0.0)  # it stays on the fabric; what looks for NaN finds none here
-
-    def activate(self, call: Call) -> None:
-        self.walk.activation(self.number, call.vector(0))
-        call.outputs[0].fill(0.0)
-
-    def lose(self, call: Call) -> None:
-        x, labels, mask = call.inputs
-        if self.number == 0:
-            self.fabric.cycles.clear()
-            self.walk.put_inputs(x)
-        self.walk.put_labels(labels, mask * np.float32(call.scale))
-        self.walk.forward(self.number, _matrix(call))
-        losses, correct = self.walk.loss(call.vector(1))
-        call.outputs[0][...] = losses
-        total = math.fsum(losses.astype(np.float64) * mask)
-        call.loss = LossResult(total, int((correct & (mask != 0)).sum()))
-
-    def lose_backward(self, call: Call) -> None:
-        self._take_bias_gradient(call.gradient(1))
-        self._take_gradient(call)
-
-    def activate_backward(self, call: Call) -> None:
-        self._take_bias_gradient(call.gradient(0))
-
-    def backward(self, call: Call) -> None:
-        self._take_gradient(call)
-
-    def _take_bias_gradient(self, found: Array | None) -> None:
-        """Sum the deltas of own outputs, which are there until others are gathered beside them."""
-        if found is not None:
-            found[...] = self.walk.bias_gradient(self.number)
-
-    def _take_gradient(self, call: Call) -> None:
-        """Take the gradient of the matrix, and send the delta on to the layer before."""
-        self.walk.gather(self.number)
-        if (into := call.gradient(0)) is not None:
-            found, weights = self.walk.gradient(self.number), call.weights[0]
-            if isinstance(weights, SparseMatrix) and not weights.dense_gradient:
-                collect(weights.pattern, found, into)
-            else:
-                into[...] = found
-        if self.number and call.delta_inputs[0] is not None:
-            self.walk.delta(self.number, _matrix(call))
-
-
-def _matrix(call: Call) -> Array:
-    weights = call.weights[0]
-    return weights.dense() if isinstance(weights, SparseMatrix) else weights
+    if params.host_precision != "float32":
+        rule = f"must be float32 with --executor fabric, got {params.host_precision}"
+        raise CompileError(f"{params.path}: precision {rule}", "--precision float32")
+    graph = trained_graph(params, declared_form(params))
+    if not any(op.kind is OpKind.ATTENTION for op in graph.ops):
+        return NetworkDevice(params)
+    if params.num_csx != 1:
+        raise CompileError(f"{graph.name}: must have one CSX to become CSL, got {params.num_csx}")
+    return GptDevice()

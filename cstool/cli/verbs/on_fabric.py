@@ -75,10 +75,18 @@ def gpt_of(artifact: Artifact) -> GptProgram:
             f"{graph.name}: a batch must have one sample to become CSL, got {artifact.batch_size}",
             "--set trainer.fit.train_dataloader.batch_size=1",
         )
+    return gpt_on(graph, Grid(layout.columns, layout.rows, artifact.tokens))
+
+
+def gpt_on(graph: Graph, grid: Grid) -> GptProgram:
+    """Return the program of a GPT, its ops behind the embeddings, on a rectangle.
+
+    Raises:
+        CompileError: there is no CSL for an op, or it does not fit
+    """
     ops = [op for op in graph.ops if op.kind not in HOST_KINDS]
     first = graph.tensors[ops[0].inputs[0]]
     shapes = {name: weight.shape for name, weight in graph.weights.items()}
-    grid = Grid(layout.columns, layout.rows, artifact.tokens)
     return gpt_program(ops, {first.name: first.shape[-1]}, shapes, grid)
 
 

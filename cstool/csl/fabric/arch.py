@@ -15,6 +15,8 @@ TASK_IDS = 64
 
 OWN_QUEUES = 8
 """Queue numbers from here on: the own queue of color 0, 1, ... On WSE-2 a stream without a queue has its color's."""
+OWN_QUEUE = 4
+"""Capacity of the own queue of a color (WSE-2). Ours: the middle of the queues' sizes (F12)."""
 ANY_COLOR = -1
 """Among colors that a program takes: any, which is known at run time alone."""
 

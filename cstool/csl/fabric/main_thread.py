@@ -174,8 +174,8 @@ class MainThread:
         now = self._events.now
         if self._pick_at != now:
             return  # it was asked to pick sooner, and has
+        picked = self._pick(now)  # what it takes may wake the picker for the next cycle: not now
         self._pick_at = -1
-        picked = self._pick(now)
         if picked is None:
             self._wake_for_events()
             return

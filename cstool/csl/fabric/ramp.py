@@ -4,18 +4,23 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from cstool.csl.fabric import errors
-from cstool.csl.fabric.arch import ANY_COLOR, COLORS, OWN_QUEUES
+from cstool.csl.fabric.arch import COLORS, OWN_QUEUE, OWN_QUEUES
 from cstool.csl.fabric.dsd import FabricOut
-from cstool.csl.fabric.queues import InputQueue, OutputQueue
+from cstool.csl.fabric.queues import (
+    NOT_YET,
+    InputQueue,
+    OutputQueue,
+    input_queues,
+    may_bind,
+    may_recolor,
+    output_queues,
+    takes_any,
+)
 from cstool.csl.fabric.scheduler import TEARDOWN_TASK
 from cstool.csl.fabric.wavelet import Wavelet, wavelet_of
-from cstool.csl.fabric.wiring import NOT_YET
 
 if TYPE_CHECKING:
     from cstool.csl.fabric.pe import ProcessingElement
-
-OWN_QUEUE = 4
-"""Capacity of the queue of a color without a bound queue (WSE-2). Ours: the middle of the queues' sizes (F12)."""
 
 
 class Ramp:
@@ -34,46 +39,15 @@ class Ramp:
 
     def __init__(self, pe: "ProcessingElement") -> None:
         self._pe = pe
-        self.inputs: dict[int, InputQueue] = {}
+        self._numbered, self.inputs = input_queues(pe.program)
+        self._outputs = output_queues(pe.program)
+        self._takes_any = takes_any(pe.program)
         self.sending: list[OutputQueue] = []
         self.flushing: list[InputQueue | OutputQueue] = []
         self.sent_at = -1
         self.received = self.sent = 0
         self._events = pe.simulation.events
-        self._numbered: dict[int, InputQueue] = {}
-        self._outputs: dict[int, OutputQueue] = {}
         self._senders: dict[int, tuple[Callable[[int, int], bool], Callable[[int, Wavelet], None]]] = {}  # by color
-        self._make_queues()
-
-    def _make_queues(self) -> None:
-        program, arch = self._pe.program, self._pe.arch
-        for number, color in sorted(program.input_queues.items()):
-            self._numbered[number] = queue = InputQueue(number, color, arch.input_queues[number])
-            if number not in program.recolored:
-                self.inputs[color] = queue
-        for task_id, task in sorted(program.tasks.items()):
-            if task.kind != "data":
-                continue
-            color_of = task.color
-            if task.queue is not None and color_of is None:
-                color_of = program.input_queues.get(task.queue)
-            if color_of is None:
-                continue
-            if color_of not in self.inputs:
-                capacity = OWN_QUEUE if task.queue is None else arch.input_queues[task.queue]
-                self.inputs[color_of] = own = InputQueue(task.queue, color_of, capacity)
-                if task.queue is not None:
-                    self._numbered[task.queue] = own
-            self.inputs[color_of].task = task_id
-        for color in sorted(program.inputs - {ANY_COLOR}):
-            if color not in self.inputs and not self._recolored(color):
-                self.inputs[color] = InputQueue(None, color, OWN_QUEUE)
-        # WSE-2 needs no queue for what a control task takes, of any color.
-        controlled = any(task.kind == "control" for task in program.tasks.values())
-        self._takes_any = arch.name == "wse2" and (controlled or ANY_COLOR in program.inputs)
-        for number, color in sorted(program.output_queues.items()):
-            bound = color if arch.name == "wse3" else None  # on WSE-2 each stream names a color
-            self._outputs[number] = OutputQueue(number, arch.output_queues[number], bound)
 
     def connect(self) -> None:
         """Give each input queue the function that tells its sender, the network or the host, of free room."""
@@ -174,11 +148,8 @@ class Ramp:
         queue = self._own(color) if self._takes_any else self.inputs.get(color)
         if queue is not None:
             return queue.capacity
-        return NOT_YET if "config_write" in self._pe.program.code or self._recolored(color) else 0
-
-    def _recolored(self, color: int) -> bool:
-        """Whether an operation may give an input queue this color (WSE-2)."""
-        return any(color in colors for colors in self._pe.program.recolored.values())
+        program = self._pe.program
+        return NOT_YET if may_bind(program) or may_recolor(program, color) else 0
 
     def accept(self, wavelet: Wavelet) -> None:
         """Put a wavelet that came down the ramp into its input queue."""

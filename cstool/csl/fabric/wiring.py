@@ -6,11 +6,9 @@ from typing import Protocol
 from cstool.csl.fabric import errors
 from cstool.csl.fabric.arch import OPPOSITE, PORTS, RAMP
 from cstool.csl.fabric.program import FabricProgram, Route
+from cstool.csl.fabric.queues import NOT_YET
 from cstool.csl.fabric.router import STOPPED, Buffer, Exit, Flow, Router, Way
 from cstool.csl.fabric.wavelet import Wavelet
-
-NOT_YET = -1
-"""room of a color without a queue, where the program may bind one while it runs"""
 
 
 class Endpoint(Protocol):

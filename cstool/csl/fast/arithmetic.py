@@ -28,7 +28,7 @@ from cstool.csl.fast.bits import (
 from cstool.csl.fast.instructions import LETTERS
 from cstool.csl.fast.kernels import inner
 
-B, SIGNED_B, H, SIGNED_H, W, SIGNED_W, F, E = range(len(LETTERS))
+B, _, H, SIGNED_H, W, SIGNED_W, F, E = range(len(LETTERS))
 """letters by number"""
 _NAN = math.nan
 

@@ -17,15 +17,16 @@ from numpy.typing import NDArray
 from cstool.csl.fabric.arch import ANY_COLOR, ARCHS, COLORS, SRAM_BYTES, STEP
 from cstool.csl.fabric.operations import BYTES
 from cstool.csl.fabric.program import ColorConfig, FabricProgram, PEProgram, Symbol, Task
+from cstool.csl.fabric.queues import input_queues, may_bind, output_queues, takes_any
 from cstool.csl.fabric.registers import POPS
 from cstool.csl.fabric.time_model import SIMULATOR, TimeModel
 from cstool.csl.fast import engine
 from cstool.csl.fast import state as s
 from cstool.csl.fast.code import Code, translate
-from cstool.csl.fast.instructions import HELD, LETTERS, Op
+from cstool.csl.fast.instructions import BEFORE, HELD, LETTERS, Op
 from cstool.csl.fast.interpreter import function_address
 from cstool.csl.fast.operations import COUNT, TABLE
-from cstool.csl.fast.queues import OWN_QUEUE, SPARE
+from cstool.csl.fast.queues import SPARE
 from cstool.csl.fast.ramp import SPARE_OUTPUTS
 from cstool.foundation.errors import ClusterError
 from cstool.foundation.host_memory import available_memory_bytes
@@ -209,7 +210,7 @@ class _Builder:
         self.fused = fused
         self.time_model = time_model
         self.strips = strips
-        self.changes = any("config_write" in each.code for each in program.programs)
+        self.changes = any(map(may_bind, program.programs))
         self.colors = self._used_colors()
         self.count = program.width * program.height
         self.rows = [program.height * k // strips for k in range(strips + 1)]
@@ -222,7 +223,7 @@ class _Builder:
             numbers = table[first:end]
             counts += np.bincount(numbers[numbers >= 0], minlength=len(counts))
         links = [_LINKS if self.changes else _links_of(config) for config in program.configs]
-        words = np.array([_line(s.T_OPERANDS + HELD * operands_of(code)) for code in self.codes])
+        words = np.array([_line(s.T_OPERANDS + BEFORE + HELD * operands_of(code)) for code in self.codes])
         return int(counts.sum()), int(counts @ np.array(links, np.int64)), int(words[program.tiles[first:end]].sum())
 
     def _pools(self, threads: int, others: int) -> list[int]:
@@ -436,7 +437,7 @@ class _Builder:
             words[s.C_RECOLORED + queue] = sum(1 << color for color in colors)
         words[s.C_ANY_RECOLORED] = bool(program.recolored)
         words[s.C_TAKES_ANY] = takes_any(program)
-        words[s.C_MAY_BIND] = "config_write" in program.code
+        words[s.C_MAY_BIND] = may_bind(program)
         words[s.C_FIFOS_COUNT] = len(program.fifos)
         places = task_places(program)
         words[s.C_TASKS_COUNT] = len(places)
@@ -452,7 +453,7 @@ class _Builder:
             row = HANDLERS[handler.kind], handler.number, functions.get(handler.function, -1)
             at = words[s.C_HANDLERS] + 3 * k
             words[at : at + 3] = row
-        words[s.C_THREAD_WORDS] = s.T_OPERANDS + HELD * operands_of(code)
+        words[s.C_OPERANDS] = operands_of(code)
         words[s.C_TEXTS] = sum(len(each.texts) for each in self.codes[:number])
         return block
 
@@ -500,54 +501,34 @@ class _Builder:
         return block
 
     def _add_queues(self, block: _Block, program: PEProgram) -> None:
-        """Queues as `Ramp._make_queues` makes them."""
-        arch, words = ARCHS[program.arch], block.words
-        inputs: dict[int, int] = {}
-
-        def add(number: int, color: int, capacity: int) -> int:
-            at = block.take(s.Q_ITEMS + 2 * (capacity + SPARE))
-            words[at + s.Q_NUMBER], words[at + s.Q_COLOR] = number, color
-            words[at + s.Q_CAPACITY], words[at + s.Q_SIZE] = capacity, capacity + SPARE
-            words[at + s.Q_TASK] = words[at + s.Q_UNBLOCKED] = -1
-            if number >= 0:
-                block.point(s.P_INPUTS + number, at)
-            return at
-
-        for number, color in sorted(program.input_queues.items()):
-            queue = add(number, color, arch.input_queues[number])
-            if number not in program.recolored:
-                inputs[color] = queue
-        for task_id, task in sorted(program.tasks.items()):
-            if task.kind != "data":
+        """Queues that the program has at the start."""
+        words = block.words
+        numbered, by_color = input_queues(program)
+        places: dict[int, int] = {}  # by identity: queues are compared so
+        for queue in (*numbered.values(), *by_color.values()):
+            if id(queue) in places:
                 continue
-            color_of = task.color
-            if task.queue is not None and color_of is None:
-                color_of = program.input_queues.get(task.queue)
-            if color_of is None:
-                continue
-            if color_of not in inputs:
-                capacity = OWN_QUEUE if task.queue is None else arch.input_queues[task.queue]
-                inputs[color_of] = add(-1 if task.queue is None else task.queue, color_of, capacity)
-            words[inputs[color_of] + s.Q_TASK] = task_id
-        recolored = {color for colors in program.recolored.values() for color in colors}
-        for color in sorted(program.inputs - {ANY_COLOR}):
-            if color not in inputs and color not in recolored:
-                inputs[color] = add(-1, color, OWN_QUEUE)
-        for number, color in sorted(program.output_queues.items()):
-            capacity = arch.output_queues[number]
-            at = block.take(s.O_ITEMS + capacity + SPARE_OUTPUTS)
-            words[at + s.O_NUMBER], words[at + s.O_CAPACITY] = number, capacity
-            words[at + s.O_SIZE] = capacity + SPARE_OUTPUTS
-            words[at + s.O_COLOR] = color if program.arch == "wse3" else -1
+            places[id(queue)] = at = block.take(s.Q_ITEMS + 2 * (queue.capacity + SPARE))
+            words[at + s.Q_NUMBER], words[at + s.Q_COLOR] = _or_none(queue.number), queue.color
+            words[at + s.Q_CAPACITY], words[at + s.Q_SIZE] = queue.capacity, queue.capacity + SPARE
+            words[at + s.Q_TASK], words[at + s.Q_UNBLOCKED] = _or_none(queue.task), -1
+            if queue.number is not None:
+                block.point(s.P_INPUTS + queue.number, at)
+        for number, output in output_queues(program).items():
+            at = block.take(s.O_ITEMS + output.capacity + SPARE_OUTPUTS)
+            words[at + s.O_NUMBER], words[at + s.O_CAPACITY] = number, output.capacity
+            words[at + s.O_SIZE] = output.capacity + SPARE_OUTPUTS
+            words[at + s.O_COLOR] = _or_none(output.color)
             block.point(s.P_OUTPUTS + number, at)
-        listed = block.take(len(inputs) + 8 + len(self.colors))
+        listed = block.take(len(by_color) + 8 + len(self.colors))
         block.point(s.P_QUEUES, listed)
-        words[s.P_QUEUES_COUNT] = len(inputs)
-        for k, (color, queue) in enumerate(inputs.items()):
-            words[queue + s.Q_LISTED] = 1
-            block.point(listed + k, queue)
+        words[s.P_QUEUES_COUNT] = len(by_color)
+        for k, (color, queue) in enumerate(by_color.items()):
+            at = places[id(queue)]
+            words[at + s.Q_LISTED] = 1
+            block.point(listed + k, at)
             if color in self.colors:
-                block.point(words[s.P_BY_COLOR] + s.INPUT_OF * len(self.colors) + self.colors.index(color), queue)
+                block.point(words[s.P_BY_COLOR] + s.INPUT_OF * len(self.colors) + self.colors.index(color), at)
 
 
 def _line(words: int) -> int:
@@ -564,10 +545,10 @@ def _links_of(config: ColorConfig) -> int:
 
 
 def operands_of(code: Code) -> int:
-    """The most operands that an operation in progress has, with one for a destination that may not be there."""
-    kinds, operations, given = code.rows[:, 0], code.rows[:, 1], code.rows[:, 3]
+    """The most operands of operations but `@map`, with one for a destination that may not be there."""
+    kinds, operations = code.rows[:, 0], code.rows[:, 1]
     issued = operations[(kinds == Op.WAIT) | (kinds == Op.START)]
-    return 1 + max(int(TABLE[issued, COUNT].max(initial=1)), int(given[kinds == Op.MAP].max(initial=1)))
+    return 1 + int(TABLE[issued, COUNT].max(initial=1))
 
 
 def _code_words(code: Code) -> int:
@@ -585,6 +566,11 @@ def _zeros(words: int) -> Words:
     return np.frombuffer(memory, np.int64)
 
 
+def _or_none(number: int | None) -> int:
+    """A number as a word; -1 for None."""
+    return -1 if number is None else number
+
+
 def _signed(bits: int) -> int:
     return bits - (1 << 64) if bits >> 63 else bits
 
@@ -598,12 +584,6 @@ def span_of(program: PEProgram) -> int:
     ends += [fifo.address + fifo.capacity * fifo.width for fifo in program.fifos]
     last = max(len(program.memory), *ends, 0) if ends else len(program.memory)
     return min(SRAM_BYTES, last + _SPARE_MEMORY + 7 & ~7)
-
-
-def takes_any(program: PEProgram) -> bool:
-    """Whether the program may take a wavelet of any color (WSE-2)."""
-    controlled = any(task.kind == "control" for task in program.tasks.values())
-    return program.arch == "wse2" and (controlled or ANY_COLOR in program.inputs)
 
 
 def task_places(program: PEProgram) -> dict[int, int]:

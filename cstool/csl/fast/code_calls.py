@@ -46,7 +46,6 @@ _WITHOUT_VALUE = {
     "pe.activate": Op.ACTIVATE, "pe.block": Op.BLOCK, "pe.unblock": Op.UNBLOCK, "pe.host_unblock": Op.HOST_UNBLOCK,
     "pe.config_write": Op.CONFIG_WRITE, "pe.counter.set": Op.COUNTER,
 }  # fmt: skip
-_ROUNDED = {"f16": Op.RND16, "bf16": Op.RNDB16}
 _DIVIDED = {"quotient": (Op.QUOT, Op.UQUOT), "remainder": (Op.REM, Op.UREM)}
 
 

@@ -1,11 +1,13 @@
 """Payloads of control wavelets in compiled code: `cstool.csl.fabric.control`, which has their bits."""
 
+from cstool.csl.fabric.control import ADVANCE as ADVANCE
+from cstool.csl.fabric.control import RESET as RESET
+from cstool.csl.fabric.control import TEARDOWN as TEARDOWN
+from cstool.csl.fabric.control import encode
 from cstool.csl.fast.kernels import inner
 
-NOP, ADVANCE, RESET, TEARDOWN = range(4)
-NO_TASK = 31
-ADVANCE_HIDDEN = (ADVANCE | 4) << 22 | NO_TASK << 16
-"""`control.encode(((ADVANCE, True),))`: advances switches, and no CE gets it"""
+ADVANCE_HIDDEN = encode(((ADVANCE, True),))
+"""advances switches, and no CE gets it"""
 
 _HIGH_SHIFT, _HIGH_MASK, _MARK, _TASK_MASK = 22, 0xFF, 1 << 31, 0x3F
 

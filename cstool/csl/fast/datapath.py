@@ -1,8 +1,8 @@
 """One PE in compiled code: its main thread (`main_thread`), and its datapath (`datapath`, `microthread`)."""
 
+from cstool.csl.fabric.main_thread import HANDLER
 from cstool.csl.fast import control
 from cstool.csl.fast.cells import schedule
-from cstool.csl.fast.elements import SOURCES
 from cstool.csl.fast.instructions import HELD
 from cstool.csl.fast.interpreter import ENDED, PAUSED, WAITS, element, let_read_ahead, run, start_function, watch
 from cstool.csl.fast.kernels import inner
@@ -87,7 +87,9 @@ from cstool.csl.fast.state import (
     T_POPPED_COUNT,
     T_PRIORITY,
     T_PUSHED,
+    T_RARE,
     T_READY,
+    T_SOURCES,
     T_STALLED,
     T_UNBLOCK,
     T_UP_ADVANCE,
@@ -97,8 +99,6 @@ from cstool.csl.fast.threads import begin, begin_queued, do, free_thread, let_go
 from cstool.csl.fast.tile import calls
 from cstool.csl.fast.units import call_unit, unit
 
-HANDLER = 2
-"""`main_thread.HANDLER`"""
 GONE = -1
 """in `P_LAST_THREAD`: an operation that a control wavelet has ended"""
 ALL = 7
@@ -219,7 +219,7 @@ def _finish(f, pe, thread, time):  # type: ignore[no-untyped-def]
         queue = f[thread + T_INPUTS + k]
         if f[queue + Q_USER] == thread:
             f[queue + Q_USER] = _other_user(f, pe, queue, thread)
-    for k in range(f[thread + SOURCES] + 1):
+    for k in range(f[thread + T_SOURCES] + 1):
         operand = thread + T_OPERANDS + k * HELD
         if f[operand] != NONE:
             save(f, f[operand + REGISTER], f[thread + T_DONE])
@@ -269,7 +269,8 @@ def _control(f, pe, thread, queue, payload, now):  # type: ignore[no-untyped-def
 def _step(f, pe, thread):  # type: ignore[no-untyped-def]
     """Do the next element of an operation now; false if it must wait."""
     now = f[f[pe + P_STRIP] + S_NOW]
-    if f[thread + T_DROP]:
+    is_rare = f[thread + T_RARE]
+    if is_rare and f[thread + T_DROP]:
         queue = f[thread + T_INPUTS]
         if not f[queue + Q_LENGTH] or head_time(f, queue) >= now:
             f[thread + T_STALLED] = not f[queue + Q_LENGTH]
@@ -292,7 +293,7 @@ def _step(f, pe, thread):  # type: ignore[no-untyped-def]
         if output and f[output + O_LENGTH] >= f[output + O_CAPACITY]:
             f[thread + T_STALLED] = 1
             return False
-        if f[thread + T_POPPED_COUNT] or f[thread + T_PUSHED]:
+        if is_rare and (f[thread + T_POPPED_COUNT] or f[thread + T_PUSHED]):
             stops = False
             for k in range(f[thread + T_POPPED_COUNT]):
                 stops = stops or not f[f[thread + T_POPPED + k] + R_LENGTH]
@@ -304,7 +305,7 @@ def _step(f, pe, thread):  # type: ignore[no-untyped-def]
                     return True
                 f[thread + T_STALLED] = 1
                 return False
-        if f[thread + T_INDEXED]:
+        if is_rare and f[thread + T_INDEXED]:
             first = max(0, f[thread + T_FIRST_INDEX])
             index = head_data(f, f[thread + T_INPUTS]) >> 16 if inputs else first + f[thread + T_DONE]
             f[thread + T_INDEX] = index & 0xFFFF

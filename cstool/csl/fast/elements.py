@@ -35,8 +35,7 @@ from cstool.csl.fast.state import (
     T_AHEAD,
     T_AHEAD_AT,
     T_AHEAD_COUNT,
-    T_AHEAD_WORDS,
-    T_CODE,
+    T_AHEAD_SIZE,
     T_COUNT,
     T_DONE,
     T_FIRST_INDEX,
@@ -47,6 +46,7 @@ from cstool.csl.fast.state import (
     T_OPERANDS,
     T_OPERATION,
     T_OUTPUT,
+    T_RARE,
     T_SENT_INDEX,
     T_SOURCES,
     T_TASK,
@@ -57,8 +57,6 @@ from cstool.csl.fast.state import (
 ONCE, VECTOR, REDUCED, INDEXED = 0, 1, 2, 3
 """word READS of a held operand: a scalar or a stream; a vector in memory; a scalar first, then the destination; a
 vector whose element has an index"""
-SOURCES, AHEAD, AHEAD_COUNT, AHEAD_AT = T_SOURCES, T_AHEAD, T_AHEAD_COUNT, T_AHEAD_AT
-SENT_INDEX, CODE = T_SENT_INDEX, T_CODE
 
 
 @inner
@@ -82,9 +80,10 @@ def source(f, pe, thread, number):  # type: ignore[no-untyped-def]
     operand = thread + T_OPERANDS + number * HELD
     letter, how, done = f[operand + LETTER], f[operand + READS], f[thread + T_DONE]
     if how == VECTOR:
-        ahead = done - f[thread + AHEAD]
-        if 0 <= ahead < f[thread + AHEAD_COUNT]:
-            return f[f[thread + AHEAD_AT] + ahead * f[thread + SOURCES] + number - 1]
+        if f[thread + T_AHEAD_COUNT]:
+            ahead = done - f[thread + T_AHEAD]
+            if 0 <= ahead < f[thread + T_AHEAD_COUNT]:
+                return f[f[thread + T_AHEAD_AT] + ahead * f[thread + T_SOURCES] + number - 1]
         return read(f, letter, f[pe + P_MEMORY] + place(f, operand, done))
     kind = f[operand]
     if kind == FABIN:
@@ -108,7 +107,7 @@ def write_result(f, pe, thread, word):  # type: ignore[no-untyped-def]
     kind, letter = f[operand], f[operand + LETTER]
     if kind == FABOUT:
         bits = encode(letter, word)
-        if f[thread + SENT_INDEX]:
+        if f[thread + T_RARE] and f[thread + T_SENT_INDEX]:
             bits |= (max(0, f[thread + T_FIRST_INDEX]) + f[thread + T_DONE] & 0xFFFF) << 16
         put(f, pe, f[thread + T_OUTPUT], f[thread + T_UP_COLOR], bits, f[thread + T_UP_CONTROL])
     elif kind == FIFO:
@@ -137,8 +136,9 @@ def find_index(f, thread):  # type: ignore[no-untyped-def]
 @inner
 def plain_element(f, pe, thread):  # type: ignore[no-untyped-def]
     """Do the next element of an operation that calls no function."""
-    find_index(f, thread)
-    operation, sources = f[thread + T_OPERATION], f[thread + SOURCES]
+    if f[thread + T_RARE]:
+        find_index(f, thread)
+    operation, sources = f[thread + T_OPERATION], f[thread + T_SOURCES]
     act = TABLE[operation, ACT]
     a = source(f, pe, thread, 1)
     b = source(f, pe, thread, 2) if sources > 1 else 0
@@ -157,17 +157,17 @@ def read_ahead(f, pe, thread, most):  # type: ignore[no-untyped-def]
     if count <= 0:
         return
     # Elements that are read already keep their values.
-    had = max(0, f[thread + AHEAD] + f[thread + AHEAD_COUNT] - done) if f[thread + AHEAD_COUNT] else 0
-    at, skipped, sources = f[thread + AHEAD_AT], done - f[thread + AHEAD], f[thread + SOURCES]
-    if count * sources > f[thread + T_AHEAD_WORDS]:
+    had = max(0, f[thread + T_AHEAD] + f[thread + T_AHEAD_COUNT] - done) if f[thread + T_AHEAD_COUNT] else 0
+    at, skipped, sources = f[thread + T_AHEAD_AT], done - f[thread + T_AHEAD], f[thread + T_SOURCES]
+    if count * sources > f[thread + T_AHEAD_SIZE]:
         size = 16
         while size < count * sources:
             size *= 2
         new = allocate(f, f[pe + P_STRIP], size)
         if new == f[f[pe + P_STRIP] + S_SCRATCH]:
             return  # the pool is full: an error is noted
-        f[thread + AHEAD_AT], f[thread + T_AHEAD_WORDS] = new, size
-    to = f[thread + AHEAD_AT]
+        f[thread + T_AHEAD_AT], f[thread + T_AHEAD_SIZE] = new, size
+    to = f[thread + T_AHEAD_AT]
     if had:
         for k in range(had * sources):
             f[to + k] = f[at + skipped * sources + k]
@@ -177,4 +177,4 @@ def read_ahead(f, pe, thread, most):  # type: ignore[no-untyped-def]
             operand = thread + T_OPERANDS + number * HELD
             if f[operand + READS] == VECTOR:
                 f[to + k * sources + number - 1] = read(f, f[operand + LETTER], memory + place(f, operand, done + k))
-    f[thread + AHEAD], f[thread + AHEAD_COUNT] = done, max(had, count)
+    f[thread + T_AHEAD], f[thread + T_AHEAD_COUNT] = done, max(had, count)

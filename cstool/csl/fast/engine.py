@@ -27,18 +27,19 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 from numpy.typing import NDArray
 
+from cstool.csl.fabric.scheduler import CALL
 from cstool.csl.fast import control
 from cstool.csl.fast.arithmetic import decode
 from cstool.csl.fast.cells import allocate, append, free_event, new_event, schedule, take_far
 from cstool.csl.fast.datapath import reached, run_on, step, tick
 from cstool.csl.fast.hearing import hear
+from cstool.csl.fast.instructions import HELD
 from cstool.csl.fast.interpreter import interpret, rare, start_function
 from cstool.csl.fast.issue import issue
 from cstool.csl.fast.kernels import entry, inner
 from cstool.csl.fast.network import comes_from_other, find_flow, move, route
 from cstool.csl.fast.operations import SIZES
 from cstool.csl.fast.picker import (
-    CALL,
     NOTHING,
     activate_at,
     block_now,
@@ -85,6 +86,7 @@ from cstool.csl.fast.state import (
     N_NEXT,
     N_PE,
     N_TIME,
+    O_ITEMS,
     P_ACTIVE,
     P_BASE,
     P_BESIDE_PE,
@@ -108,6 +110,7 @@ from cstool.csl.fast.state import (
     P_THREADS,
     PORTS_COUNT,
     Q_FLUSH,
+    Q_ITEMS,
     Q_USER,
     REACH,
     S_BARRIER,
@@ -128,6 +131,7 @@ from cstool.csl.fast.state import (
     S_WHEEL_EVENTS,
     T_INPUTS,
     T_OPERANDS,
+    T_OUTPUT,
     TEARDOWN,
     TICK,
     UNBLOCK,
@@ -202,8 +206,9 @@ def _choose(f, pe, now):  # type: ignore[no-untyped-def]
     """Choose the next task. From now on it may be activated again, for once more."""
     if f[pe + P_PICK_AT] != now:
         return -1  # it was asked to pick sooner, and has
+    found = _pick(f, pe, now)
     f[pe + P_PICK_AT] = -1
-    if not _pick(f, pe, now):
+    if not found:
         wake_for_events(f, pe)
         return -1
     f[pe + P_RUNNING] = f[pe + P_LATEST] = f[pe + P_PICKED]
@@ -287,7 +292,16 @@ def install(f: NDArray[np.int64]) -> None:
 
 @inner
 def _prefetch(f, event):  # type: ignore[no-untyped-def]
-    """Begin to load the records of the next event, and of the one behind it."""
+    """Begin to load the records of the next event, of the one behind it, and so on: each step of the way is loaded."""
+    if not event:
+        return
+    pe = f[event + N_PE]
+    thread = f[pe + P_THREADS]
+    prefetch(f, f[thread + T_INPUTS])
+    prefetch(f, f[thread + T_INPUTS] + Q_ITEMS)
+    prefetch(f, f[thread + T_OUTPUT])
+    prefetch(f, f[pe + P_SENDING] + O_ITEMS)
+    event = f[event + N_NEXT]
     if not event:
         return
     pe = f[event + N_PE]
@@ -295,16 +309,16 @@ def _prefetch(f, event):  # type: ignore[no-untyped-def]
     prefetch(f, thread)
     prefetch(f, thread + T_INPUTS)
     prefetch(f, thread + T_OPERANDS)
-    prefetch(f, thread + T_OPERANDS + 20)
-    prefetch(f, thread + T_OPERANDS + 32)
+    prefetch(f, thread + T_OPERANDS + HELD)
     prefetch(f, f[pe + P_SENDING])
-    after = f[event + N_NEXT]
-    if after:
-        pe = f[after + N_PE]
-        for line in range(4):
-            prefetch(f, pe + 8 * line)
-        if f[after + N_NEXT]:
-            prefetch(f, f[after + N_NEXT])
+    event = f[event + N_NEXT]
+    if not event:
+        return
+    pe = f[event + N_PE]
+    for line in range(4):
+        prefetch(f, pe + 8 * line)
+    if f[event + N_NEXT]:
+        prefetch(f, f[event + N_NEXT])
 
 
 @inner

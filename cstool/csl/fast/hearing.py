@@ -1,8 +1,10 @@
 """News from the network for CEs in a cycle: wavelets, teardowns, ramps that are free."""
 
+from cstool.csl.fabric.scheduler import TEARDOWN_TASK
 from cstool.csl.fast.cells import free_event
 from cstool.csl.fast.kernels import inner
-from cstool.csl.fast.picker import TEARDOWN_TASK, activate_at, task_of
+from cstool.csl.fast.picker import activate_at, task_of
+from cstool.csl.fast.queues import input_at
 from cstool.csl.fast.ramp import accept, free
 from cstool.csl.fast.state import (
     L_COLOR,
@@ -11,12 +13,15 @@ from cstool.csl.fast.state import (
     L_WANTED,
     N_NEXT,
     N_PE,
+    P_BY_COLOR,
+    Q_ITEMS,
     S_DOWNS,
     S_DOWNS_AT,
     S_RAMPS,
     S_RAMPS_AT,
     S_TEARDOWNS,
 )
+from cstool.csl.fast.units import prefetch
 
 
 @inner
@@ -25,6 +30,14 @@ def hear(f, strip, now):  # type: ignore[no-untyped-def]
     parity = now & 1
     at, count = f[strip + S_DOWNS_AT + parity], f[strip + S_DOWNS + parity]
     for k in range(count):
+        if k + 6 < count:
+            prefetch(f, f[at + 3 * k + 18] + P_BY_COLOR)
+        if k + 4 < count:
+            prefetch(f, input_at(f, f[at + 3 * k + 12], f[at + 3 * k + 13]))
+        if k + 2 < count:
+            queue = f[input_at(f, f[at + 3 * k + 6], f[at + 3 * k + 7])]
+            prefetch(f, queue)
+            prefetch(f, queue + Q_ITEMS)
         accept(f, f[at + 3 * k], f[at + 3 * k + 1], f[at + 3 * k + 2])
     f[strip + S_DOWNS + parity] = 0
     event = f[strip + S_TEARDOWNS + 2 * parity]

@@ -137,8 +137,12 @@ class Kind(IntEnum):
 
 RECORD = 16
 """words of the largest record"""
-HELD = 20
-"""words of an operand of an operation in progress: its record, and four words of `operands`"""
+FEW, MOST = 4, 7
+"""operands of an operation: of all but few, and of any"""
+BEFORE = -4
+"""first word of a held operand, from its record on"""
+HELD = 24
+"""words of an operand of an operation in progress: four words of `operands`, its record, and four spare ones"""
 WORDS = {"Mem1d": 6, "Mem4d": 16, "FabricIn": 8, "FabricOut": 7, "Fifo": 2, "Dsr": 4, "Pointer": 2}
 """words of the record of each operand of `fabric.dsd`"""
 

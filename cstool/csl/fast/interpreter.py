@@ -8,6 +8,7 @@ from cstool.csl.fabric.arch import SRAM_BYTES
 from cstool.csl.fabric.counter import GO_ON, RESET, STOP
 from cstool.csl.fabric.issue import MAP_ELEMENT
 from cstool.csl.fabric.prng import _FIRST, _STEP, ACTIVE, GENERATORS, STATES
+from cstool.csl.fabric.vector import START
 from cstool.csl.fast import codes
 from cstool.csl.fast.arithmetic import brain, half, half_bits, half_value, modulo, ratio, read
 from cstool.csl.fast.bits import (
@@ -33,14 +34,14 @@ from cstool.csl.fast.bits import (
     unsigned_shift,
 )
 from cstool.csl.fast.cells import allocate, append, fail, new_event
-from cstool.csl.fast.elements import CODE, SOURCES, find_index, plain_element, read_ahead, source, write_result
-from cstool.csl.fast.instructions import FUNCTIONS, HELD, ROW, TABLE_ROW, Op
+from cstool.csl.fast.elements import find_index, plain_element, read_ahead, source, write_result
+from cstool.csl.fast.instructions import BEFORE, FUNCTIONS, HELD, ROW, TABLE_ROW, Op
 from cstool.csl.fast.issue import (
     FAILED,
     WAITING,
     add_source,
     empty_thread,
-    note_sender,
+    note_kind,
     set_dest,
 )
 from cstool.csl.fast.kernels import inner
@@ -100,6 +101,7 @@ from cstool.csl.fast.state import (
     S_NOW,
     S_SCRATCH,
     T_CALL,
+    T_CODE,
     T_COUNT,
     T_DONE,
     T_LINE,
@@ -107,11 +109,11 @@ from cstool.csl.fast.state import (
     T_OPERANDS,
     T_READY,
     T_SENDS_MEMORY,
+    T_SOURCES,
 )
 from cstool.csl.fast.threads import free_thread, host_unblock
 from cstool.csl.fast.tile import config_read, config_write
 from cstool.csl.fast.units import call_unit, unit
-from cstool.csl.fast.vectors import START
 
 ENDED, WAITS, PAUSED, STOPPED = range(4)
 """results of `run`: the function is over; it waits for the operation in `P_MAIN_OPERATION`; it waits for this cycle;
@@ -477,7 +479,7 @@ def interpret(f, pe, packed):  # type: ignore[no-untyped-def]
             f[thread + T_DONE] += 1
         elif op == MAP_END:
             thread = f[frame + a]
-            for k in range(f[thread + SOURCES] + 1):
+            for k in range(f[thread + T_SOURCES] + 1):
                 save(f, f[thread + T_OPERANDS + k * HELD + REGISTER], f[thread + T_COUNT])
             f[pe + P_ELEMENTS] += f[thread + T_COUNT]
             free_thread(f, pe, thread)
@@ -534,24 +536,24 @@ def _map(f, pe, rows, n, given):  # type: ignore[no-untyped-def]
     for k in range(n):
         fit(f, held + k * HELD, get_i32(f, rows + k * _BYTES + 8))
     count, may_wait = extent(f, pe, held, n, given), waits(f, held, n)
-    thread = empty_thread(f, pe, MAP, held, given, 1)
+    thread = empty_thread(f, pe, MAP, held, given, 1, given + 1)
     f[thread + T_NUMBER] = -1
     f[thread + T_COUNT] = count
     f[thread + T_CALL] = 1
-    f[thread + SOURCES] = given
-    f[thread + CODE] = rows
+    f[thread + T_SOURCES] = given
+    f[thread + T_CODE] = rows
     f[thread + T_LINE] = 0
     for k in range(1, given + 1):
         if not add_source(f, pe, thread, k, False):
             return 0
     if n > given:
-        for k in range(HELD):
+        for k in range(BEFORE, HELD + BEFORE):
             f[thread + T_OPERANDS + k] = f[held + given * HELD + k]
         if not set_dest(f, pe, thread, False):
             return 0
     else:
         f[thread + T_OPERANDS + REGISTER] = 0
-    note_sender(f, thread)
+    note_kind(f, thread)
     if may_wait and count:
         f[thread + T_READY] = -1
     else:
@@ -563,8 +565,8 @@ def _map(f, pe, rows, n, given):  # type: ignore[no-untyped-def]
 @inner
 def _read_sources(f, pe, thread):  # type: ignore[no-untyped-def]
     """The next element of each source, into the registers of the callback's arguments."""
-    frame, rows = f[pe + P_FRAME], f[thread + CODE]
-    for k in range(f[thread + SOURCES]):
+    frame, rows = f[pe + P_FRAME], f[thread + T_CODE]
+    for k in range(f[thread + T_SOURCES]):
         f[frame + get_i32(f, rows + k * _BYTES + 12)] = source(f, pe, thread, k + 1)
 
 
@@ -580,16 +582,16 @@ def element(f, pe, thread):  # type: ignore[no-untyped-def]
     f[pe + P_BASE] = f[f[pe + P_STRIP] + S_NOW]
     set_cycles(f, pe, 0)
     frame, has_dest = f[pe + P_FRAME], f[thread + T_OPERANDS] != NONE
-    rows = f[thread + SOURCES] + has_dest
+    rows = f[thread + T_SOURCES] + has_dest
     back = f[frame]
-    call_unit(f[H_INTERPRET], f, pe, f[thread + CODE] + (rows + 1) * _BYTES << 2 | 2)
+    call_unit(f[H_INTERPRET], f, pe, f[thread + T_CODE] + (rows + 1) * _BYTES << 2 | 2)
     f[frame] = back
     f[thread + T_READY] = MAP_ELEMENT + settle(f, pe)
     tick_at(f, pe, f[thread + T_READY])
     f[pe + P_BASE] = base
     set_cycles(f, pe, cycles)
     if has_dest:
-        register = get_i32(f, f[thread + CODE] + f[thread + SOURCES] * _BYTES + 12)
+        register = get_i32(f, f[thread + T_CODE] + f[thread + T_SOURCES] * _BYTES + 12)
         write_result(f, pe, thread, f[frame + register])
 
 

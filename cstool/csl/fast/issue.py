@@ -1,11 +1,13 @@
 """Operations as code asks for them, in compiled code: `fabric.issue`."""
 
+from cstool.csl.fabric.arch import OWN_QUEUES
+from cstool.csl.fabric.vector import LAUNCH, START
 from cstool.csl.fast import codes
 from cstool.csl.fast.arithmetic import encode
 from cstool.csl.fast.bits import get_i32
 from cstool.csl.fast.cells import fail
-from cstool.csl.fast.elements import AHEAD_COUNT, INDEXED, REDUCED, SENT_INDEX, SOURCES, VECTOR
-from cstool.csl.fast.instructions import HELD, ROW, Op
+from cstool.csl.fast.elements import INDEXED, REDUCED, VECTOR
+from cstool.csl.fast.instructions import BEFORE, FEW, HELD, ROW, Op
 from cstool.csl.fast.kernels import inner
 from cstool.csl.fast.operands import (
     FABIN,
@@ -61,6 +63,7 @@ from cstool.csl.fast.state import (
     S_ERROR,
     S_SCRATCH,
     T_ACTIVATE,
+    T_CALL,
     T_COLORS,
     T_CONTROL_ACTIVATE,
     T_CONTROL_TERMINATE,
@@ -81,7 +84,10 @@ from cstool.csl.fast.state import (
     T_POPPED_COUNT,
     T_PRIORITY,
     T_PUSHED,
+    T_RARE,
     T_SENDS_MEMORY,
+    T_SENT_INDEX,
+    T_SOURCES,
     T_UNBLOCK,
     T_UP_ADVANCE,
     T_UP_COLOR,
@@ -89,11 +95,8 @@ from cstool.csl.fast.state import (
 )
 from cstool.csl.fast.threads import ask, end_at, free_number, free_thread, new_thread
 from cstool.csl.fast.units import unit
-from cstool.csl.fast.vectors import START, at_once
+from cstool.csl.fast.vectors import at_once
 
-LAUNCH = 2
-"""`vector.LAUNCH`"""
-OWN_QUEUES = 8
 RUN, WAIT = int(Op.RUN), int(Op.WAIT)
 DONE, WAITING, FAILED = 0, 1, 2
 """outcomes: done at once; an operation that the code has to wait for; an error"""
@@ -174,7 +177,7 @@ def set_dest(f, pe, thread, move):  # type: ignore[no-untyped-def]
         f[thread + T_UP_CONTROL] = f[operand + 4]
         f[thread + T_UP_ADVANCE] = f[operand + 6]
         small = SIZES[f[operand + LETTER]] == 2
-        f[thread + SENT_INDEX] = small and (f[operand + 5] != 0 or f[thread + T_FIRST_INDEX] >= 0)
+        f[thread + T_SENT_INDEX] = small and (f[operand + 5] != 0 or f[thread + T_FIRST_INDEX] >= 0)
     elif kind == FIFO:
         f[thread + T_PUSHED] = f[operand + HANDLE] = f[pe + P_RINGS] + R_WORDS * f[operand + 1]
     else:
@@ -184,16 +187,14 @@ def set_dest(f, pe, thread, move):  # type: ignore[no-untyped-def]
 
 
 @inner
-def empty_thread(f, pe, operation, held, n, shift):  # type: ignore[no-untyped-def]
-    """A thread with copies of held operands, the first one behind `shift` others."""
-    thread = new_thread(f, pe)
+def empty_thread(f, pe, operation, held, n, shift, room):  # type: ignore[no-untyped-def]
+    """A thread with room for so many operands: copies of `n` held ones, the first one behind `shift` others."""
+    thread = new_thread(f, pe, room)
     f[thread + T_OPERATION] = operation
     f[thread + T_OPERANDS] = NONE
-    for k in range(n * HELD):
-        f[thread + T_OPERANDS + shift * HELD + k] = f[held + k]
-    f[thread + AHEAD_COUNT] = 0
-    f[thread + SENT_INDEX] = 0
-    f[thread + SOURCES] = 0
+    to = thread + T_OPERANDS + shift * HELD
+    for k in range(BEFORE, n * HELD + BEFORE):
+        f[to + k] = f[held + k]
     return thread
 
 
@@ -201,7 +202,7 @@ def empty_thread(f, pe, operation, held, n, shift):  # type: ignore[no-untyped-d
 def _thread(f, pe, operation, held, n, settings, number, line):  # type: ignore[no-untyped-def]
     """A thread for an operation; 0 after an error."""
     has_dest = TABLE[operation, DEST] >= 0
-    thread = empty_thread(f, pe, operation, held, n, 0 if has_dest else 1)
+    thread = empty_thread(f, pe, operation, held, n, 0 if has_dest else 1, FEW)
     f[thread + T_NUMBER] = number
     f[thread + T_LINE] = line
     f[thread + T_ACTIVATE] = f[settings]
@@ -211,7 +212,7 @@ def _thread(f, pe, operation, held, n, settings, number, line):  # type: ignore[
     _set_control(f, thread, settings + 5)
     f[thread + T_COUNT] = extent(f, pe, held, n, 0 if has_dest else -1)
     sources = n - 1 if has_dest else n
-    f[thread + SOURCES] = sources
+    f[thread + T_SOURCES] = sources
     move = TABLE[operation, MOVE]
     operands = thread + T_OPERANDS
     first = operands + HELD
@@ -230,16 +231,19 @@ def _thread(f, pe, operation, held, n, settings, number, line):  # type: ignore[
     if has_dest and not set_dest(f, pe, thread, move):
         return 0
     f[thread + T_DROP] = operation == DFILT
-    note_sender(f, thread)
+    note_kind(f, thread)
     return thread
 
 
 @inner
-def note_sender(f, thread):  # type: ignore[no-untyped-def]
-    """Note whether a thread reads memory, and writes none."""
-    for k in range(1, f[thread + SOURCES] + 1):
+def note_kind(f, thread):  # type: ignore[no-untyped-def]
+    """Note whether a thread reads memory and writes none, and whether its elements are of a rare kind."""
+    for k in range(1, f[thread + T_SOURCES] + 1):
         if f[thread + T_OPERANDS + k * HELD + READS] == VECTOR and f[thread + T_OUTPUT]:
             f[thread + T_SENDS_MEMORY] = 1
+    has_fifo = f[thread + T_POPPED_COUNT] != 0 or f[thread + T_PUSHED] != 0
+    has_index = f[thread + T_INDEXED] != 0 or f[thread + T_SENT_INDEX] != 0
+    f[thread + T_RARE] = has_fifo or has_index or f[thread + T_DROP] != 0 or f[thread + T_CALL] != 0
 
 
 # --- from code ---

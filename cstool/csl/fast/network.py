@@ -4,14 +4,19 @@ A router is part of its PE's record. Flows, links and exits are made when the fi
 does in a cycle is known one or two cycles before, in lists of the strip.
 """
 
+from cstool.csl.fabric.arch import EAST, RAMP, WEST
+from cstool.csl.fabric.network import RAMP_CYCLES
+from cstool.csl.fabric.queues import NOT_YET
+from cstool.csl.fabric.router import BOTH_SWAPS, BUFFER, RAMP_REGISTERS
 from cstool.csl.fast import codes, control
 from cstool.csl.fast.cells import allocate, append, fail, free_event, new_event
 from cstool.csl.fast.kernels import inner
-from cstool.csl.fast.queues import NOT_YET, room_of
+from cstool.csl.fast.queues import room_of
 from cstool.csl.fast.state import (
     CHANGE,
     CONTROL_BIT,
     COUNTER,
+    CROSSES,
     DATA_MASK,
     EXITS,
     F_COLOR,
@@ -25,9 +30,11 @@ from cstool.csl.fast.state import (
     F_PENDING,
     F_PLAIN,
     F_POSITION,
+    F_ROUTE,
     F_TEARDOWN,
     F_WORDS,
     FLOWS,
+    FROM_CE,
     G_COUNT,
     G_CURRENT,
     G_FILTER,
@@ -44,12 +51,10 @@ from cstool.csl.fast.state import (
     H_COLORS,
     L_COLOR,
     L_COUNT,
-    L_CROSSES,
     L_FLOW,
     L_FREE,
     L_FRESH,
-    L_FROM_CE,
-    L_HEAD,
+    L_KIND,
     L_LENGTH,
     L_NEXT,
     L_NEXT_HEAD,
@@ -60,7 +65,6 @@ from cstool.csl.fast.state import (
     L_RAMP_LISTED,
     L_RETURNED,
     L_ROOM,
-    L_SIDE,
     L_WANTED,
     L_WORDS,
     N_A,
@@ -104,13 +108,11 @@ from cstool.csl.fast.state import (
     S_UPS,
     S_UPS_AT,
     SET_ROOM,
+    SIDE_MASK,
     TEARS_DOWN,
 )
 from cstool.csl.fast.units import prefetch
 
-RAMP, WEST, EAST = 0, 1, 2
-BUFFER, RAMP_REGISTERS, RAMP_CYCLES = 2, 2, 2
-BOTH_SWAPS = 3
 ALWAYS_POP, POP_ON_ADVANCE = 1, 2
 
 
@@ -155,6 +157,7 @@ def _set(f, flow, config):  # type: ignore[no-untyped-def]
     f[flow + F_PLAIN] = f[config + G_FILTER] == NO_FILTER and not f[config + G_SWAP]
     f[flow + F_POSITION] = f[config + G_CURRENT]
     f[flow + F_MADE] = 0
+    f[flow + F_ROUTE] = -1
     for port in range(PORTS_COUNT):
         f[flow + F_OUT + port] = 0
 
@@ -175,13 +178,13 @@ def _make_link(f, strip, pe, port, color):  # type: ignore[no-untyped-def]
 def make_buffer(f, strip, pe, port, flow, side):  # type: ignore[no-untyped-def]
     """The link from a PE's router to a flow at the next; `port` RAMP: from its CE."""
     link = _make_link(f, strip, pe, port, f[flow + F_COLOR])
-    from_ce = port == RAMP
-    f[link + L_FROM_CE] = from_ce
-    f[link + L_FREE] = BUFFER + RAMP_REGISTERS if from_ce else BUFFER
-    f[link + L_CROSSES] = f[pe + P_STRIP] != f[f[flow + F_PE] + P_STRIP]
+    f[link + L_FREE] = BUFFER + RAMP_REGISTERS if port == RAMP else BUFFER
+    if port == RAMP:
+        f[link + L_KIND] = FROM_CE
+    elif f[pe + P_STRIP] != f[f[flow + F_PE] + P_STRIP]:
+        f[link + L_KIND] = CROSSES
     f[link + L_FLOW] = flow
-    f[link + L_SIDE] = side
-    f[link + L_ORDER] = f[flow + F_COLOR] * PORTS_COUNT + side
+    f[link + L_ORDER] = f[flow + F_COLOR] << 3 | side
     f[flow + F_IN + side] = link
     return link
 
@@ -247,13 +250,18 @@ def _make_links(f, strip, flow, tx):  # type: ignore[no-untyped-def]
 @inner
 def way(f, strip, flow):  # type: ignore[no-untyped-def]
     """The route rx | tx << 5 of a flow's position, with its links made; 0 if nothing passes."""
+    route = f[flow + F_ROUTE]
+    if route >= 0:
+        return route
     position = f[flow + F_POSITION]
     if f[flow + F_TEARDOWN] or position >= f[f[flow + F_CONFIG] + G_COUNT]:
-        return 0
-    route = f[f[flow + F_CONFIG] + G_ROUTES + position]
-    if not f[flow + F_MADE] >> position & 1:
-        _make_links(f, strip, flow, route >> PORTS_COUNT)
-        f[flow + F_MADE] |= 1 << position
+        route = 0
+    else:
+        route = f[f[flow + F_CONFIG] + G_ROUTES + position]
+        if not f[flow + F_MADE] >> position & 1:
+            _make_links(f, strip, flow, route >> PORTS_COUNT)
+            f[flow + F_MADE] |= 1 << position
+    f[flow + F_ROUTE] = route
     return route
 
 
@@ -372,6 +380,7 @@ def _change(f, strip, flow, config):  # type: ignore[no-untyped-def]
     """Take another config; 0: end teardown."""
     if not config:
         f[flow + F_TEARDOWN] = f[flow + F_ENDING] = 0
+        f[flow + F_ROUTE] = -1
         return
     if f[config + G_FILTER_ID] != f[f[flow + F_CONFIG] + G_FILTER_ID]:
         f[flow + F_NUMBER] = f[config + G_LIMITS]
@@ -387,7 +396,7 @@ def _change(f, strip, flow, config):  # type: ignore[no-untyped-def]
 def _arrive(f, strip, link, word, now):  # type: ignore[no-untyped-def]
     """A wavelet comes to a buffer."""
     length = f[link + L_LENGTH]
-    f[link + L_QUEUE + (f[link + L_HEAD] + length & 3)] = word
+    f[link + L_QUEUE + length] = word
     f[link + L_LENGTH] = length + 1
     if length:
         return
@@ -402,24 +411,32 @@ def _arrive(f, strip, link, word, now):  # type: ignore[no-untyped-def]
 
 
 @inner
+def _arrive_all(f, strip, at, count, now):  # type: ignore[no-untyped-def]
+    """Wavelets come to buffers: (link, word) of each stand at an address."""
+    for k in range(count):
+        if k + 6 < count:
+            prefetch(f, f[at + 2 * k + 12] + L_FLOW)
+        if k + 4 < count:
+            prefetch(f, f[f[at + 2 * k + 8] + L_FLOW])
+        if k + 2 < count:
+            prefetch(f, f[f[f[at + 2 * k + 4] + L_FLOW] + F_PE] + P_HEADS)
+        _arrive(f, strip, f[at + 2 * k], f[at + 2 * k + 1], now)
+
+
+@inner
 def move(f, strip):  # type: ignore[no-untyped-def]
     """The first half of a cycle of the network: all that comes."""
     now = f[strip + S_NOW]
     _take_changes(f, strip, now, CHANGE)
     parity = now & 1
-    at = f[strip + S_UPS_AT + parity]
-    for k in range(f[strip + S_UPS + parity]):
-        _arrive(f, strip, f[at + 2 * k], f[at + 2 * k + 1], now)
+    _arrive_all(f, strip, f[strip + S_UPS_AT + parity], f[strip + S_UPS + parity], now)
     f[strip + S_UPS + parity] = 0
-    at = f[strip + S_HOPS_AT]
-    for k in range(f[strip + S_HOPS]):
-        if k + 3 < f[strip + S_HOPS]:
-            prefetch(f, f[at + 2 * k + 6] + L_FLOW)
-            prefetch(f, f[at + 2 * k + 6] + L_QUEUE)
-        _arrive(f, strip, f[at + 2 * k], f[at + 2 * k + 1], now)
+    _arrive_all(f, strip, f[strip + S_HOPS_AT], f[strip + S_HOPS], now)
     f[strip + S_HOPS] = 0
-    at = f[strip + S_CREDITS_AT]
-    for k in range(f[strip + S_CREDITS]):
+    at, count = f[strip + S_CREDITS_AT], f[strip + S_CREDITS]
+    for k in range(count):
+        if k + 6 < count:
+            prefetch(f, f[at + k + 6])
         link = f[at + k]
         f[link + L_FREE] += f[link + L_RETURNED]
         f[link + L_RETURNED] = 0
@@ -459,6 +476,15 @@ def _take_from_other(f, other, strip, now):  # type: ignore[no-untyped-def]
 
 
 @inner
+def _prefetch_ways(f, flow):  # type: ignore[no-untyped-def]
+    """Begin to load the links by which a wavelet of a flow leaves."""
+    route = f[flow + F_ROUTE]
+    for port in range(PORTS_COUNT):
+        if route >> PORTS_COUNT + port & 1:
+            prefetch(f, f[flow + F_OUT + port])
+
+
+@inner
 def route(f, strip):  # type: ignore[no-untyped-def]
     """The other half: routers send."""
     now = f[strip + S_NOW]
@@ -467,12 +493,16 @@ def route(f, strip):  # type: ignore[no-untyped-def]
     count = f[strip + S_AWAKE + parity]
     f[strip + S_AWAKE + parity] = 0
     for k in range(count):
-        if k + 2 < count:
-            prefetch(f, f[at + k + 2] + P_HEADS)
-        if k + 1 < count:
-            head = f[f[at + k + 1] + P_HEADS]
+        if k + 8 < count:
+            prefetch(f, f[at + k + 8] + P_HEADS)
+        if k + 6 < count:
+            head = f[f[at + k + 6] + P_HEADS]
             prefetch(f, head)
-            prefetch(f, head + L_QUEUE)
+            prefetch(f, head + L_FLOW)
+        if k + 4 < count:
+            prefetch(f, f[f[f[at + k + 4] + P_HEADS] + L_FLOW])
+        if k + 2 < count and f[f[at + k + 2] + P_HEADS]:
+            _prefetch_ways(f, f[f[f[at + k + 2] + P_HEADS] + L_FLOW])
         _route(f, strip, f[at + k], now)
 
 
@@ -507,13 +537,13 @@ def _heads(f, strip, pe, now):  # type: ignore[no-untyped-def]
     for late in range(2):
         link = f[pe + P_HEADS]
         while link:
-            color = f[link + L_COLOR]
+            color = f[link + L_ORDER] >> 3
             if not late or color <= last:
                 flow = f[link + L_FLOW]
-                if way(f, strip, flow) >> f[link + L_SIDE] & 1:
+                if way(f, strip, flow) >> (f[link + L_ORDER] & SIDE_MASK) & 1:
                     if not late:
                         if latest and f[latest + L_FLOW] == flow:
-                            sides = f[latest + L_SIDE], f[link + L_SIDE]
+                            sides = f[latest + L_ORDER] & SIDE_MASK, f[link + L_ORDER] & SIDE_MASK
                             fail(f, strip, codes.CONFLICT, pe, color, sides[0], sides[1], now)
                             return 0
                         latest = link
@@ -566,11 +596,11 @@ def _obey(f, strip, flow, word, now):  # type: ignore[no-untyped-def]
     if pop == ALWAYS_POP or (pop == POP_ON_ADVANCE and command == control.ADVANCE and following >= 0):
         payload = control.pop(payload)
     if command == control.ADVANCE and following >= 0:
-        f[flow + F_POSITION] = following
+        f[flow + F_POSITION], f[flow + F_ROUTE] = following, -1
     elif command == control.RESET:
-        f[flow + F_POSITION] = 0
+        f[flow + F_POSITION], f[flow + F_ROUTE] = 0, -1
     elif command == control.TEARDOWN:
-        f[flow + F_TEARDOWN] = 1
+        f[flow + F_TEARDOWN], f[flow + F_ROUTE] = 1, -1
         append(f, strip + S_TEARDOWNS + 2 * (now & 1), new_event(f, strip, TEARS_DOWN, f[flow + F_PE], flow, 0))
         _busy(f, strip, now + RAMP_CYCLES)
     return payload | CONTROL_BIT
@@ -587,7 +617,7 @@ def _full(f, strip, pe, link, exit_):  # type: ignore[no-untyped-def]
             set_room(f, exit_, room)
             return False
         if room != NOT_YET:
-            fail(f, strip, codes.NOBODY_TAKES, pe, f[exit_ + L_COLOR], f[link + L_SIDE])
+            fail(f, strip, codes.NOBODY_TAKES, pe, f[exit_ + L_COLOR], f[link + L_ORDER] & SIDE_MASK)
             return True
     f[exit_ + L_WANTED] = 1
     return True
@@ -613,10 +643,10 @@ def _route(f, strip, pe, now):  # type: ignore[no-untyped-def]
         route = way(f, strip, flow)
         if f[strip + S_ERROR]:
             return
-        if not route >> f[link + L_SIDE] & 1:
+        if not route >> (f[link + L_ORDER] & SIDE_MASK) & 1:
             continue
         tx = route >> PORTS_COUNT
-        word = f[link + L_QUEUE + f[link + L_HEAD]]
+        word = f[link + L_QUEUE]
         special = not f[flow + F_PLAIN] or word & CONTROL_BIT != 0
         if tx & 1 and special and not _goes_down(f, flow, word):
             tx &= ~1
@@ -632,7 +662,7 @@ def _route(f, strip, pe, now):  # type: ignore[no-untyped-def]
         if blocked or (tx & 1 and _full(f, strip, pe, link, f[flow + F_OUT])):
             continue
         if not served:
-            f[pe + P_ROUTER_LAST] = f[flow + F_COLOR]
+            f[pe + P_ROUTER_LAST] = f[link + L_ORDER] >> 3
             served = True
         used |= tx
         if special:
@@ -657,7 +687,7 @@ def _leave(f, strip, pe, flow, tx, word, now):  # type: ignore[no-untyped-def]
             link = f[flow + F_OUT + port]
             f[link + L_FREE] -= 1
             f[link + L_COUNT] += 1
-            if f[link + L_CROSSES]:
+            if f[link + L_KIND] == CROSSES:
                 parity = now & 1
                 at = f[strip + S_OUT_HOPS_AT + parity] + 2 * f[strip + S_OUT_HOPS + parity]
                 f[strip + S_OUT_HOPS + parity] += 1
@@ -684,19 +714,21 @@ def _leave(f, strip, pe, flow, tx, word, now):  # type: ignore[no-untyped-def]
 @inner
 def _pop_head(f, strip, pe, link, now):  # type: ignore[no-untyped-def]
     """The head of a buffer has left: its credit returns; true if another wavelet stands behind it."""
-    f[link + L_HEAD] = f[link + L_HEAD] + 1 & 3
     length = f[link + L_LENGTH] - 1
     f[link + L_LENGTH] = length
+    for k in range(length):
+        f[link + L_QUEUE + k] = f[link + L_QUEUE + k + 1]
     if not length:
         before = pe + P_HEADS
         while f[before] != link:
             before = f[before] + L_NEXT_HEAD
         f[before] = f[link + L_NEXT_HEAD]
-    if f[link + L_CROSSES]:
+    kind = f[link + L_KIND]
+    if kind == CROSSES:
         parity = now & 1
         f[f[strip + S_OUT_CREDITS_AT + parity] + f[strip + S_OUT_CREDITS + parity]] = link
         f[strip + S_OUT_CREDITS + parity] += 1
-    elif not f[link + L_FROM_CE]:
+    elif kind != FROM_CE:
         _credit(f, strip, link)
     else:
         f[link + L_FREE] += 1

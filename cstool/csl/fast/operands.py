@@ -7,7 +7,7 @@ from cstool.csl.fabric.arch import SRAM_BYTES
 from cstool.csl.fast import codes
 from cstool.csl.fast.bits import double_bits
 from cstool.csl.fast.cells import allocate, fail
-from cstool.csl.fast.instructions import HELD, RECORD, SETTINGS, Kind, Tag
+from cstool.csl.fast.instructions import BEFORE, HELD, RECORD, SETTINGS, Kind, Tag
 from cstool.csl.fast.kernels import inner
 from cstool.csl.fast.operations import EITHER, RAW, SIZES, SOURCES, TABLE
 from cstool.csl.fast.state import (
@@ -25,11 +25,11 @@ from cstool.csl.fast.state import (
 
 NONE, INT, FLOAT, POINTER, MEM1D, MEM4D, FABIN, FABOUT, FIFO, DSR = map(int, Kind)
 (TAG_RECORD, TAG_CONSTANT, TAG_INT, TAG_FLOAT, TAG_POINTER, TAG_NONE) = map(int, Tag)
-LETTER, REGISTER, READS, HANDLE = HELD - 4, HELD - 3, HELD - 2, HELD - 1
-"""words behind the record of a held operand: its letter; the register of operands that it came from, or 0; how a
-thread reads it; and its queue or FIFO"""
+LETTER, REGISTER, READS, HANDLE = BEFORE, BEFORE + 1, BEFORE + 2, BEFORE + 3
+"""words before the record of a held operand, in one line of the cache with its first four: its letter; the register of
+operands that it came from, or 0; how a thread reads it; and its queue or FIFO"""
 KNOWN = 1 << 30
-OPERANDS = SRAM_BYTES >> 3
+OPERANDS = (SRAM_BYTES >> 3) - BEFORE
 """word of the scratch area at which held operands of an operation at once begin; before it is kept memory"""
 MERGED = OPERANDS + 8 * HELD
 """likewise, settings"""

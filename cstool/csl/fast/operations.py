@@ -58,26 +58,27 @@ def _table() -> NDArray[np.int64]:
         sources = _letters("".join(operation.sources))
         dest = LETTERS.index(operation.dest) if operation.dest else -1
         widths = [operation.width(arch) for arch in (WSE2, WSE3)]
-        flags = [operation.move, operation.reduces, operation.chained, operation.name == "faddhs"]
+        flags = [operation.move, operation.reduces, operation.name == "faddhs"]
         flags += [operation.name == "add16" and operation.dest == "H"]
         padded = sources + [-1] * (3 - len(sources))
         rows.append([_act(number, operation), dest, len(sources), *padded, *widths, *map(int, flags)])
-    rows.append([SAME, -1, 0, -1, -1, -1, 1, 1, 0, 0, 0, 0, 0])
+    rows.append([SAME, -1, 0, -1, -1, -1, 1, 1, 0, 0, 0, 0])
     return np.array(rows, np.int64)
 
 
 TABLE = _table()
 ACT, DEST, COUNT, SOURCES = range(4)
-WIDTH_WSE2, WIDTH_WSE3, MOVE, REDUCES, CHAINED, EITHER, CARRIES = range(6, 13)
-"""columns: `ABS`.., letter of the destination (-1: none), sources, their letters (three columns), elements a cycle,
-whether it moves bits, reduces, is chained, takes its sources in either order, sets the carry"""
+WIDTHS = 6
+MOVE, REDUCES, EITHER, CARRIES = range(8, 12)
+"""columns: `ABS`.., letter of the destination (-1: none), sources, their letters (three columns), elements a cycle
+(of WSE-2, of WSE-3), whether it moves bits, reduces, takes its sources in either order, sets the carry"""
 
 SIZES = np.array([BYTES[letter] for letter in LETTERS], np.int64)
 """bytes of an element, by letter"""
 RAW = np.array([LETTERS.index({1: "B", 2: "H", 4: "w"}[BYTES[letter]]) for letter in LETTERS], np.int64)
 """the integer of the same size, by letter"""
 SATURATED_ADD, SATURATED_SUB = len(FUSED), len(FUSED) + 1
-ADD16, SUB16, DFILT, FADDHS = NUMBERS["add16"], NUMBERS["sub16"], NUMBERS["dfilt"], NUMBERS["faddhs"]
+ADD16, SUB16, DFILT = NUMBERS["add16"], NUMBERS["sub16"], NUMBERS["dfilt"]
 
 
 @inner

@@ -1,5 +1,6 @@
 """Tasks that may run, in compiled code: `cstool.csl.fabric.scheduler`, and events of tasks of `main_thread`."""
 
+from cstool.csl.fabric.scheduler import CALL, NOBODY, QUEUES_FROM
 from cstool.csl.fast import codes, control
 from cstool.csl.fast.cells import fail, schedule
 from cstool.csl.fast.kernels import inner
@@ -54,11 +55,8 @@ from cstool.csl.fast.state import (
     UNBLOCK,
 )
 
-QUEUES_FROM = 64
-"""ids from here on are input queues"""
-TEARDOWN_TASK = 29
-CALL, NOBODY, NOTHING = -1, -2, -3
-"""candidates that are no task: a call of the host, a control wavelet that names none, and no candidate"""
+NOTHING = -3
+"""no candidate; beside the scheduler's `CALL` and `NOBODY`"""
 NO_TIME = (1 << 62) - 1
 
 

@@ -1,5 +1,7 @@
 """Input queues of a PE by color, and their room: the part of `cstool.csl.fabric.ramp` that the network asks."""
 
+from cstool.csl.fabric.arch import OWN_QUEUE
+from cstool.csl.fabric.queues import NOT_YET
 from cstool.csl.fast.cells import allocate
 from cstool.csl.fast.kernels import inner
 from cstool.csl.fast.state import (
@@ -29,12 +31,8 @@ from cstool.csl.fast.state import (
     Q_UNBLOCKED,
 )
 
-OWN_QUEUE = 4
-"""`ramp.OWN_QUEUE`"""
 SPARE = 4
 """items beyond the capacity of a queue: they stood on the ramp"""
-NOT_YET = -1
-"""room of a color without a queue, where the program may bind one while it runs"""
 
 
 @inner
@@ -44,18 +42,22 @@ def place_of(f, color):  # type: ignore[no-untyped-def]
 
 
 @inner
+def input_at(f, pe, color):  # type: ignore[no-untyped-def]
+    """The address of the input queue of a color that is in use."""
+    return f[pe + P_BY_COLOR] + INPUT_OF * f[H_COLORS] + f[H_COLOR_PLACE + color]
+
+
+@inner
 def input_of(f, pe, color):  # type: ignore[no-untyped-def]
     """The input queue of a color; 0: it has none."""
-    place = place_of(f, color)
-    return f[f[pe + P_BY_COLOR] + INPUT_OF * f[H_COLORS] + place] if place >= 0 else 0
+    return f[input_at(f, pe, color)] if place_of(f, color) >= 0 else 0
 
 
 @inner
 def set_input_of(f, pe, color, queue):  # type: ignore[no-untyped-def]
     """Give a color an input queue; 0: none."""
-    place = place_of(f, color)
-    if place >= 0:
-        f[f[pe + P_BY_COLOR] + INPUT_OF * f[H_COLORS] + place] = queue
+    if place_of(f, color) >= 0:
+        f[input_at(f, pe, color)] = queue
 
 
 @inner

@@ -1,11 +1,12 @@
 """Queues between a PE and its router, and its FIFOs: `cstool.csl.fabric.ramp` and `queues`, compiled."""
 
+from cstool.csl.fabric.arch import OWN_QUEUE, OWN_QUEUES
+from cstool.csl.fabric.scheduler import TEARDOWN_TASK
 from cstool.csl.fast import codes
 from cstool.csl.fast.cells import allocate, append, fail, free_event, load16, load32, new_event, store16, store32
 from cstool.csl.fast.kernels import inner
 from cstool.csl.fast.network import can_send, from_ce, later_room, release, send, table
 from cstool.csl.fast.picker import (
-    TEARDOWN_TASK,
     activate_at,
     check_task,
     settle,
@@ -87,7 +88,6 @@ from cstool.csl.fast.state import (
     TO_HOST,
 )
 
-OWN_QUEUES, QUEUES = 8, 8
 SPARE_OUTPUTS = 8
 """items beyond the capacity of an output queue: commands of operations that ended"""
 
@@ -202,7 +202,7 @@ def output_slot(f, pe, number, color, operation):  # type: ignore[no-untyped-def
     if number >= OWN_QUEUES:
         at = table(f, pe, OUTPUT_OF) + place_of(f, number - OWN_QUEUES)
         if not f[at]:
-            f[at] = _new_output(f, pe, -1, -1, 4)
+            f[at] = _new_output(f, pe, -1, -1, OWN_QUEUE)
         queue = f[at]
     else:
         queue = f[pe + P_OUTPUTS + number]

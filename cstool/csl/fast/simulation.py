@@ -374,6 +374,13 @@ class FastSimulation:
         rows = zip(*(column.tolist() for column in columns), strict=True)
         return Stats(now, events, tuple(PEStats(*row) for row in rows), self.snapshot.hops())
 
+    def active_share(self) -> float:
+        """The share of PEs on which a task runs, or an operation is in progress."""
+        f = self.built.words
+        pes = f[f[s.H_PES] :][: f[s.H_COUNT]]
+        fields = (s.P_RUNNING, s.P_THREADS_COUNT, s.P_SYNCHRONOUS)
+        return float(np.any([f[pes + field] != 0 for field in fields], axis=0).mean())
+
     def busiest(self) -> Busiest:
         """As `Simulation.busiest`."""
         f = self.built.words

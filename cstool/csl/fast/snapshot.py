@@ -133,11 +133,10 @@ class Snapshot:
             if not link:
                 continue
             sender = int(f[int(f[link + s.L_PE]) + s.P_INDEX])
-            source = None if f[link + s.L_FROM_CE] else wiring.router(sender)
+            source = None if f[link + s.L_KIND] == s.FROM_CE else wiring.router(sender)
             buffer = Buffer(source, sender, int(f[link + s.L_PORT]), flow, side)
             buffer.free, buffer.count = int(f[link + s.L_FREE]), int(f[link + s.L_COUNT])
-            head, length = int(f[link + s.L_HEAD]), int(f[link + s.L_LENGTH])
-            items = [int(f[link + s.L_QUEUE + (head + k) % 4]) for k in range(length)]
+            items = [int(f[link + s.L_QUEUE + k]) for k in range(int(f[link + s.L_LENGTH]))]
             buffer.queue = [Wavelet(buffer.color, item & s.DATA_MASK, bool(item & s.CONTROL_BIT)) for item in items]
             flow.buffers[side] = buffer
             if buffer.queue:
@@ -315,7 +314,7 @@ class Snapshot:
             link = int(f[int(f[s.H_STRIP + strip]) + s.S_LINKS])
             while link:
                 count = int(f[link + s.L_COUNT])
-                if count and not f[link + s.L_FROM_CE]:
+                if count and f[link + s.L_KIND] != s.FROM_CE:
                     key = int(f[int(f[link + s.L_PE]) + s.P_INDEX]), int(f[link + s.L_PORT]), int(f[link + s.L_COLOR])
                     found[key] = found.get(key, 0) + count
                 link = int(f[link + s.L_NEXT])

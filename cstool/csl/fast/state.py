@@ -13,11 +13,10 @@ P a PE and its router, T an operation in progress, Q an input queue, O an output
 Numbers are the reference engine's; fields are named as its attributes are, and mean the same.
 """
 
-NEVER = -1
-"""a cycle that has not been"""
+from cstool.csl.fabric.arch import COLORS, PORTS
 
-PORTS_COUNT = 5
-COLORS_COUNT = 24
+PORTS_COUNT = len(PORTS)
+COLORS_COUNT = COLORS
 
 
 class _Fields:
@@ -30,6 +29,11 @@ class _Fields:
         """The place of the next field, of so many words."""
         at, self._next = self._next, self._next + words
         return at
+
+    def line(self) -> int:
+        """The place of the next field, which begins with a line of the cache."""
+        self._next = self._next + 7 & ~7
+        return self._next
 
 
 # --- H: the fabric ---
@@ -125,12 +129,10 @@ S_CREDITS = _s()
 S_RAMPS_AT = _s()
 """address of links from CEs that may be free in the next cycle"""
 S_RAMPS = _s()
-S_CHANGES = _s()
+S_CHANGES = _s(2)
 """first of the network's other events of the next cycle, in order; and the last"""
-S_CHANGES_LAST = _s()
-S_TEARDOWNS = _s(2)
-"""two words, by parity: first of the flows (as events) whose PEs hear of a teardown"""
-S_TEARDOWNS_LAST = _s(2)
+S_TEARDOWNS = _s(4)
+"""by parity: first and last of the flows (as events) whose PEs hear of a teardown"""
 S_OTHER = _s()
 """the strip beside this one; 0: there is none"""
 S_OUT_TIME = _s(2)
@@ -143,9 +145,8 @@ S_BARRIER = _s()
 """cycles that this strip has ended, for the other one"""
 S_PUBLISHED = _s(2)
 """by parity of that number: the next cycle in which this strip has something to do (-1: none; -2: stop)"""
-S_HOST = _s()
+S_HOST = _s(2)
 """first and last event for the host, in order: see `HOST_UNBLOCKS`"""
-S_HOST_LAST = _s()
 S_FREE_CONFIGS = _s()
 """first of the configs (G) that may be used again"""
 S_FILTERS = _s()
@@ -190,8 +191,8 @@ C_TASKS_COUNT = _c()
 C_FIFOS_COUNT = _c()
 C_CODE = _c()
 """address of its translated code (`instructions.BLOCK`)"""
-C_THREAD_WORDS = _c()
-"""words of an operation in progress (T), with the most operands that one has"""
+C_OPERANDS = _c()
+"""most operands of an operation, but for `@map`"""
 C_TEXTS = _c()
 """number of its first text among the texts of all classes"""
 C_NUMBER = _c()
@@ -213,8 +214,9 @@ K_ARGUMENTS = _k(3)
 """number of its arguments, then the letter of each (`ord`), two at most"""
 K_WORDS = _k()
 
-LOCAL, DATA, CONTROL, TEARDOWN = range(4)
 KINDS = ("local", "data", "control", "teardown")
+DATA, CONTROL, TEARDOWN = range(1, 4)
+"""values of `K_KIND`: places in `KINDS`"""
 
 # --- P: a PE, and its router ---
 
@@ -284,9 +286,8 @@ P_TIMES = _p()
 P_QUEUES = _p()
 """address of input queues, in the order in which the picker looks at them"""
 P_QUEUES_COUNT = _p()
-P_CALLS = _p()
+P_CALLS = _p(2)
 """first and last call of the host (N)"""
-P_CALLS_LAST = _p()
 # the others
 P_INDEX = _p()
 P_LATEST = _p()
@@ -311,8 +312,8 @@ P_RAN = _p()
 P_NUMBERED = _p(8)
 """eight words: operation of each microthread, or 0"""
 P_QUEUED = _p()
-P_FREE_OPERATIONS = _p()
-"""first of the operation records that may be used again"""
+P_FREE_OPERATIONS = _p(2)
+"""two words: first of the operation records that may be used again, with room for `FEW` operands, and for `MOST`"""
 P_CARRY = _p()
 P_FLUSHED_INPUTS = _p()
 P_FLUSHED_OUTPUTS = _p()
@@ -340,27 +341,28 @@ FROM_HOST, TO_HOST = 1, 2
 # --- Q: an input queue ---
 
 _q = _Fields()
-Q_NUMBER = _q()
-"""-1: the own queue of a color"""
-Q_COLOR = _q()
-Q_CAPACITY = _q()
+# what each wavelet looks at comes first: a line of the cache
 Q_USER = _q()
 """the operation (T) that reads it"""
+Q_COLOR = _q()
+Q_HOST = _q()
+"""whether the host brings its wavelets"""
 Q_TASK = _q()
 """id of its data task; -1: none"""
 Q_SHARED = _q()
+Q_SIZE = _q()
+"""items that it can hold: its capacity and the registers of the ramp"""
+Q_HEAD = _q()
+Q_LENGTH = _q()
+Q_NUMBER = _q()
+"""-1: the own queue of a color"""
+Q_CAPACITY = _q()
 Q_FLUSH = _q()
 Q_UNBLOCKED = _q()
 """the cycle since when it is not blocked; -1: always"""
 Q_LISTED = _q()
 """whether the picker looks at it"""
-Q_HOST = _q()
-"""whether the host brings its wavelets"""
-Q_SIZE = _q()
-"""items that it can hold: its capacity and the registers of the ramp"""
-Q_HEAD = _q()
-Q_LENGTH = _q()
-Q_ITEMS = _q()
+Q_ITEMS = _q.line()
 """(cycle of arrival, data | control << 32) of each"""
 
 # --- O: an output queue ---
@@ -399,32 +401,45 @@ R_WORDS = _r()
 # --- T: an operation in progress ---
 
 _t = _Fields()
+# what each element looks at comes first: two lines of the cache
 T_STALLED = _t()
 T_READY = _t()
 T_COUNT = _t()
 T_DONE = _t()
 T_PRIORITY = _t()
 """0 high, 1 medium, 2 low"""
+T_RARE = _t()
+"""1: it is a `@map` or `@dfilt`, has a FIFO, or vectors whose elements have an index, or sends an index"""
+T_OPERATION = _t()
+"""its number in `operations`"""
+T_OUTPUT = _t()
+"""the output queue; 0: none"""
+T_INPUTS_COUNT = _t()
+T_INPUTS = _t(3)
+"""three words: input queues that it reads"""
+T_SOURCES = _t()
+"""operands that it reads"""
+T_UP_COLOR = _t()
+T_UP_CONTROL = _t()
+T_AHEAD_COUNT = _t()
+"""elements that are read already"""
 T_NUMBER = _t()
 """its microthread; -1: the main thread"""
 T_DROP = _t()
 """1: `@dfilt`"""
 T_CALL = _t()
 """1: `@map`"""
-T_INPUTS_COUNT = _t()
-T_INPUTS = _t(3)
-"""three words: input queues that it reads"""
-T_OUTPUT = _t()
-"""the output queue; 0: none"""
+T_CODE = _t()
+"""the row of its callback"""
 T_POPPED_COUNT = _t()
 T_PUSHED = _t()
 """the FIFO that it writes; 0: none"""
 T_INDEXED = _t()
+T_SENT_INDEX = _t()
+"""whether the upper half of its wavelets is an index"""
 T_TASK = _t()
 """the task (K) that began it"""
 T_LINE = _t()
-T_OPERATION = _t()
-"""number of the operation in eng2's table"""
 T_ACTIVATE = _t()
 """the task to activate at its end; -1: none"""
 T_UNBLOCK = _t()
@@ -438,28 +453,24 @@ T_FIRST_INDEX = _t()
 T_INDEX = _t()
 T_COLORS = _t(3)
 """three words: the color that each gets as the operation begins; -1: it keeps its own"""
-T_UP_COLOR = _t()
-T_UP_CONTROL = _t()
 T_UP_ADVANCE = _t()
 T_POPPED = _t(3)
 """three words: FIFOs that it reads"""
 T_SENDS_MEMORY = _t()
 """1: it reads memory, and writes none"""
-T_NEXT_FREE = _t()
-T_SOURCES = _t()
-"""number of its sources; from here on fields keep their values where a record is used again"""
 T_AHEAD = _t()
-T_AHEAD_COUNT = _t()
-"""elements from `T_AHEAD` on, and their number, are read already"""
+"""the first of the elements that are read already"""
+T_KEPT = _t(0)
+"""from here on, fields outlast the operation"""
 T_AHEAD_AT = _t()
-T_AHEAD_WORDS = _t()
-"""their words, source by source; room for so many words"""
-T_SENT_INDEX = _t()
-"""whether the upper half of its wavelets is an index"""
-T_CODE = _t()
-"""the row of its callback"""
-T_OPERANDS = _t()
-"""from here on: its operands, as `elements` keeps them, as many as the class needs (`C_THREAD_WORDS`)"""
+"""the words of elements that are read already"""
+T_AHEAD_SIZE = _t()
+"""words that there is room for: an element of each source, then the next"""
+T_ROOM = _t()
+"""operands that the record has room for: `C_OPERANDS`, or `MOST`"""
+T_NEXT_FREE = _t()
+T_OPERANDS = _t.line() + 4
+"""from here on: its operands, `HELD` words each; each has its four words of `operands` before"""
 
 # --- G: a config of a flow ---
 
@@ -490,9 +501,14 @@ NO_FILTER, RANGE, COUNTER, COUNTER_OF_DATA = range(4)
 # --- F: a color at a router ---
 
 _f = _Fields()
+# what each wavelet looks at comes first: a line of the cache
 F_PE = _f()
-F_COLOR = _f()
+F_ROUTE = _f()
+"""route rx | tx << 5 of its position, with links that are made, 0: nothing passes; -1: `way` finds it"""
 F_PLAIN = _f()
+F_OUT = _f(5)
+"""five words: links by output port, the exit first"""
+F_COLOR = _f()
 F_TEARDOWN = _f()
 F_ENDING = _f()
 F_PENDING = _f()
@@ -502,8 +518,6 @@ F_MADE = _f()
 """set of positions whose links have been made"""
 F_IN = _f(5)
 """five words: buffers by input port"""
-F_OUT = _f(5)
-"""five words: links by output port, the exit first"""
 F_CONFIG = _f()
 """address of the config that was set last (G); flows share the configs of the program"""
 F_NUMBER = _f()
@@ -515,34 +529,38 @@ F_WORDS = _f()
 # --- L: a link, and the buffer at its end; or the way down a ramp ---
 
 _l = _Fields()
+# what the sender looks at: a line of the cache
 L_PE = _l()
 """the PE that sends"""
-L_PORT = _l()
+L_KIND = _l()
+"""`WITHIN`, `FROM_CE`: the sender is the CE of the PE, or `CROSSES`: it leads to the other strip"""
 L_COLOR = _l()
 L_FREE = _l()
 L_WANTED = _l()
 L_COUNT = _l()
-L_FROM_CE = _l()
-"""1: the sender is the CE of the PE"""
-L_CROSSES = _l()
-"""1: it leads to the other strip"""
-L_FLOW = _l()
-"""the flow at its end; 0: it goes down the ramp"""
-L_SIDE = _l()
-L_ORDER = _l()
 L_FRESH = _l()
-L_ROOM = _l()
-L_NEXT_HEAD = _l()
 L_RETURNED = _l()
 """credits that return in the next cycle"""
+# what the receiver looks at: another line
+L_FLOW = _l()
+"""the flow at its end; 0: it goes down the ramp"""
+L_ORDER = _l()
+"""color << 3 | side: the input port at its end"""
+L_NEXT_HEAD = _l()
+L_LENGTH = _l()
+L_QUEUE = _l(4)
+"""four words: data | control << 32, the head first"""
+L_PORT = _l()
+L_ROOM = _l()
 L_RAMP_LISTED = _l()
 L_NEXT = _l()
 """the link that was made before this one in its strip"""
-L_HEAD = _l()
-L_LENGTH = _l()
-L_QUEUE = _l(4)
-"""four words: data | control << 32"""
 L_WORDS = _l()
+
+WITHIN, FROM_CE, CROSSES = range(3)
+"""values of `L_KIND`"""
+SIDE_MASK = 7
+"""of `L_ORDER`"""
 
 # --- N: an event ---
 
@@ -563,7 +581,7 @@ REACH_RUN, REACH_DO, REACH_END = range(1, 4)
 """acts of the main thread at the cycle that its code has come to: go on, do an operation, end the task"""
 CHANGE, SET_ROOM, TEARS_DOWN = range(20, 23)
 """kinds of events of the network: N_A is the flow, or the exit; N_B the config (0: teardown ends), or the room"""
-HOST_UNBLOCKS, HOST_TAKEN, HOST_SENT, HOST_SAYS, HOST_PRINTS = range(30, 35)
+HOST_UNBLOCKS, HOST_TAKEN, HOST_SENT, HOST_SAYS = range(30, 34)
 """kinds of events for the host, at cycle N_TIME: PE N_PE (an address) unblocked its command stream; took a wavelet of
 color N_A out of its queue; sent the host data N_B (with bit 32: control) of color N_A; said or printed (N_A.. as the
 interpreter says)"""

@@ -1,7 +1,9 @@
 """Operations begin and end, as code and the datapath ask: the parts of `datapath` and `main_thread` below the code."""
 
+from cstool.csl.fabric.vector import START
 from cstool.csl.fast import codes
 from cstool.csl.fast.cells import allocate, fail, schedule
+from cstool.csl.fast.instructions import BEFORE, FEW, HELD, MOST
 from cstool.csl.fast.kernels import inner
 from cstool.csl.fast.picker import set_cycles, settle, tick_at
 from cstool.csl.fast.ramp import recolor
@@ -9,7 +11,7 @@ from cstool.csl.fast.state import (
     C_ANY_RECOLORED,
     C_ARCH,
     C_MICROTHREADS,
-    C_THREAD_WORDS,
+    C_OPERANDS,
     COMPLETE,
     P_BASE,
     P_CLASS,
@@ -37,29 +39,31 @@ from cstool.csl.fast.state import (
     T_FIRST_INDEX,
     T_INPUTS,
     T_INPUTS_COUNT,
+    T_KEPT,
     T_NEXT_FREE,
     T_NUMBER,
+    T_OPERANDS,
     T_PRIORITY,
     T_READY,
-    T_SOURCES,
+    T_ROOM,
     T_TASK,
     T_UNBLOCK,
     UNBLOCK_HOST,
 )
 
-START = 1
-"""`vector.START`"""
-
 
 @inner
-def new_thread(f, pe):  # type: ignore[no-untyped-def]
-    """An operation record: its fields before `T_SOURCES` are as of an operation without settings."""
-    thread = f[pe + P_FREE_OPERATIONS]
+def new_thread(f, pe, room):  # type: ignore[no-untyped-def]
+    """An operation record with room for so many operands; its fields are as of an operation without settings."""
+    first = pe + P_FREE_OPERATIONS + (room > FEW)
+    thread = f[first]
     if thread:
-        f[pe + P_FREE_OPERATIONS] = f[thread + T_NEXT_FREE]
+        f[first] = f[thread + T_NEXT_FREE]
     else:
-        thread = allocate(f, f[pe + P_STRIP], f[f[pe + P_CLASS] + C_THREAD_WORDS])
-    for k in range(T_SOURCES):
+        room = MOST if room > FEW else f[f[pe + P_CLASS] + C_OPERANDS]
+        thread = allocate(f, f[pe + P_STRIP], T_OPERANDS + BEFORE + room * HELD)
+        f[thread + T_ROOM] = room
+    for k in range(T_KEPT):
         f[thread + k] = 0
     f[thread + T_NUMBER] = f[thread + T_ACTIVATE] = f[thread + T_UNBLOCK] = f[thread + T_FIRST_INDEX] = -1
     f[thread + T_CONTROL_ACTIVATE] = f[thread + T_CONTROL_UNBLOCK] = -1
@@ -71,8 +75,9 @@ def new_thread(f, pe):  # type: ignore[no-untyped-def]
 @inner
 def free_thread(f, pe, thread):  # type: ignore[no-untyped-def]
     """Give an operation record back."""
-    f[thread + T_NEXT_FREE] = f[pe + P_FREE_OPERATIONS]
-    f[pe + P_FREE_OPERATIONS] = thread
+    first = pe + P_FREE_OPERATIONS + (f[thread + T_ROOM] > FEW)
+    f[thread + T_NEXT_FREE] = f[first]
+    f[first] = thread
 
 
 @inner

@@ -1,5 +1,16 @@
 """Configuration that a running PE reads and writes: `cstool.csl.fabric.registers`, which has the addresses."""
 
+from cstool.csl.fabric.registers import (
+    COLOR_WORDS,
+    COLORS,
+    FILTER,
+    FLUSHED,
+    INPUT_QUEUES,
+    MAIN_PRIORITY,
+    OUTPUT_QUEUES,
+    PRIORITIES,
+    SWITCH,
+)
 from cstool.csl.fast import codes
 from cstool.csl.fast.cells import fail, new_event
 from cstool.csl.fast.kernels import inner
@@ -43,11 +54,6 @@ from cstool.csl.fast.state import (
     S_FILTERS,
     S_FREE_CONFIGS,
 )
-
-COLORS, COLOR_WORDS, SWITCH, FILTER = 0x200, 8, 4, 5
-PRIORITIES, MAIN_PRIORITY = 0x100, 0x160
-OUTPUT_QUEUES, INPUT_QUEUES = 0x150, 0x158
-FLUSHED = 0x140
 
 
 @inner

@@ -1,10 +1,11 @@
 """Vector operations on memory and scalars, at once: `fabric.vector`, and `Issue._in_memory`."""
 
+from cstool.csl.fabric.vector import START
 from cstool.csl.fast import codes
 from cstool.csl.fast.arithmetic import F, W, encode, fused, read, write
 from cstool.csl.fast.bits import bits_double, get32, get_f32, set32, set_f32
 from cstool.csl.fast.cells import fail
-from cstool.csl.fast.instructions import HELD
+from cstool.csl.fast.instructions import BEFORE, HELD
 from cstool.csl.fast.kernels import inner
 from cstool.csl.fast.operands import (
     FLOAT,
@@ -37,7 +38,7 @@ from cstool.csl.fast.operations import (
     SIZES,
     SUB,
     TABLE,
-    WIDTH_WSE2,
+    WIDTHS,
     compute,
 )
 from cstool.csl.fast.picker import operate
@@ -54,9 +55,6 @@ from cstool.csl.fast.state import (
     S_SCRATCH,
 )
 from cstool.csl.fast.units import call_unit, unit
-
-START = 1
-"""`vector.START`"""
 
 
 @inner
@@ -93,7 +91,7 @@ def cycles(f, pe, operation, operands, n, count):  # type: ignore[no-untyped-def
     """Cycles of an operation on `count` elements without its start."""
     if not count:
         return 0
-    width = TABLE[operation, WIDTH_WSE2 + (f[f[pe + P_CLASS] + C_ARCH] == 3)]
+    width = TABLE[operation, WIDTHS + (f[f[pe + P_CLASS] + C_ARCH] == 3)]
     first = second = 0
     for k in range(n):
         operand = operands + k * HELD
@@ -149,7 +147,7 @@ def _at_once(f, pe, operation, operands, n):  # type: ignore[no-untyped-def]
             # The first element starts from the scalar, each other from the result of the one before.
             write(f, f[operands + LETTER], f[pe + P_MEMORY] + f[operands + 1], f[first + 1])
             letter = f[first + LETTER]
-            for k in range(HELD):
+            for k in range(BEFORE, HELD + BEFORE):
                 f[first + k] = f[operands + k]
             f[first + LETTER], f[first + REGISTER] = letter, 0
         if not _quick(f, pe, operation, operands, n, count):

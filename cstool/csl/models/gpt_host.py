@@ -70,8 +70,11 @@ class GptOnFabric:
 
     def losses(self) -> Array:
         """Return the losses of the tokens, [tokens] float32."""
-        found = self.fabric.get(self.steps[-1]["output"], (self.rows, 1, self.tokens // self.rows), np.float32)
-        return np.asarray(found.reshape(self.rows, -1).T.ravel())
+        return self._of_tokens(self.steps[-1]["output"])
+
+    def correct(self) -> Array:
+        """Return for each token whether no logit is larger than the label's, [tokens] bool."""
+        return np.asarray(self._of_tokens("correct") == 1.0)
 
     def run(self, weights: Mapping[str, Array], x: Array, labels: Array, token_weights: Array) -> Result:
         """Run a sample forward and backward.
@@ -91,6 +94,10 @@ class GptOnFabric:
         for step in reversed(self.steps):
             gradients.update(self.backward(step, weights))
         return Result(losses, gradients, self.get_tokens(f"delta_{first}", x.shape[1]))
+
+    def _of_tokens(self, name: str) -> Array:
+        found = self.fabric.get(name, (self.rows, 1, self.tokens // self.rows), np.float32)
+        return np.asarray(found.reshape(self.rows, -1).T.ravel())
 
     def _stream_in(self, step: Step, weights: Mapping[str, Array], is_backward: bool) -> None:
         if not step["weights"]:

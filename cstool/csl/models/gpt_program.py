@@ -310,6 +310,8 @@ class _Writer:
         return self._step(op, outputs, inputs, width, outputs, len(op.weights) > 1, width=width)
 
     def _attention(self, op: GraphOp) -> Step:
+        inputs = len(op.inputs)
+        self._must(op, inputs == 3, f"must have queries, keys and values alone to become CSL, got {inputs} inputs")
         of, grid, width = op.attributes, self.grid, self.widths[array_name(op.inputs[0])]
         plain = {"kv_heads": of["heads"], "causal": True, "softcap": None, "window": None, "slopes": (), "sinks": 0}
         for key, value in plain.items():
@@ -348,7 +350,7 @@ class _Writer:
             self._must(op, of.get(key, value) == value, f"{key} must be {value} to become CSL, got {of.get(key)}")
         self._must(op, len(op.weights) == 1, "must have no bias to become CSL, got one")
         own = self._share(op.name, classes)
-        self.more |= {"token_weights": tokens, "delta_logits": tokens * own}
+        self.more |= {"token_weights": tokens, "correct": tokens, "delta_logits": tokens * own}
         inputs = self.widths[array_name(op.inputs[0])]
         return self._step(op, classes, inputs, own, classes, len(op.weights) > 1, width=1)
 
@@ -360,7 +362,9 @@ class _Writer:
             "layer_norm": (f"{step.name}_normal", f"{step.name}_inverse"),
             "attention": (f"{step.name}_keys", f"{step.name}_values", f"{step.name}_p"),
             "activation": (f"{step.name}_u",),
-            "softmax_loss": ("labels", "token_weights", "delta_logits") if way == "forward" else ("delta_logits",),
+            "softmax_loss": ("labels", "token_weights", "delta_logits", "correct")
+            if way == "forward"
+            else ("delta_logits",),
         }
         names = [f"at_{name}" for name in (*arrays, *kept.get(step.kind, ()))]
         return f"ops.{function}_{way}({', '.join([*names, *step.sizes, *flags])});"
@@ -405,9 +409,9 @@ class _Writer:
             largest = sorted(found, key=lambda name: (-found[name], name))[:3]
             widest = max(steps, key=lambda step: step.words).op
             raise CompileError(
-                f"arrays of a PE: must take at most {most:,} bytes, got {total:,}, of which"
+                f"arrays of a PE: must take at most {most:,} bytes, got {total:,}, {total - most:,} more, of which"
                 f" {', '.join(f'{name} {4 * found[name]:,}' for name in largest)}; the widest weights are of {widest}",
-                f"more than {self.grid.columns} x {self.grid.rows} PEs have less each",
+                f"narrower layers, shorter samples, or more than {self.grid.columns} x {self.grid.rows} PEs",
             )
         return found
 

@@ -9,11 +9,11 @@ import numpy as np
 
 from cstool.csl.fabric.host import Command, Host, Rectangle
 from cstool.csl.fabric.program import FabricProgram
-from cstool.csl.fabric.simulation import Simulation
 from cstool.csl.language.compile import compile_csl
 from cstool.csl.models.emit import write_folder
 from cstool.csl.models.host import Fabric
 from cstool.csl.models.network import Network
+from cstool.csl.sdk.engine import open_simulation
 
 Array = np.ndarray[Any, Any]
 
@@ -44,7 +44,7 @@ class SimulatedFabric(Fabric):
     cycles: list[tuple[str, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.simulation = Simulation(self.program)
+        self.simulation = open_simulation(self.program)
         self._host = Host(self.simulation)
 
     def put(self, symbol: str, values: Array, at: tuple[int, int] = (0, 0)) -> None:

@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from cstool.csl.fabric.arch import ARCHS
-from cstool.csl.fabric.ramp import OWN_QUEUE
+from cstool.csl.fabric.arch import ARCHS, OWN_QUEUE
 from cstool.csl.fabric.time_model import TIME_MODELS
 from cstool.csl.fabric.trace import ACTS, Recorded
 from cstool.csl.page.coding import differences, packed

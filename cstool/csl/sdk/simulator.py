@@ -14,7 +14,6 @@ import threading
 import time as clock
 import traceback
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +27,11 @@ from cstool.csl.fabric.time_model import SIMULATOR, TIME_MODELS, TimeModel
 from cstool.csl.fabric.watch import Watch
 from cstool.csl.sdk import wire
 from cstool.csl.sdk.artifact import read_program
+from cstool.csl.sdk.engine import open_simulation
 from cstool.csl.sdk.journal import JournalWriter, Settings, begin_command
+from cstool.csl.sdk.sim_log import SimLog
 from cstool.csl.sdk.sources import sources_of
 from cstool.csl.sdk.variables import (
-    ENGINE_VARIABLE,
-    ENGINES,
     JOURNAL_VARIABLE,
     LIMIT_VARIABLE,
     MEMCPY,
@@ -43,9 +42,6 @@ from cstool.csl.sdk.variables import (
 from cstool.foundation.atomic_file import write_replacing
 from cstool.foundation.errors import CstoolError, fault_of
 from cstool.foundation.plain_text import one_line
-
-MANY_PES = 1000
-"""PEs from which on a simulation waits for the fast engine to be compiled"""
 
 
 class Session:
@@ -63,7 +59,7 @@ class Session:
         self._failure: dict[str, Any] | None = None
         self._stopped = False
         self._traces: dict[int, list[str]] = {}  # lines of the programs of each PE that begin with "trace "
-        self._log: list[tuple[int, str]] = []  # `sim.log`: by cycle, commands of the host and output of programs
+        self._log = SimLog()
         self._folder = folder
         self._recorder: Any = None
         self._journal: JournalWriter | None = None
@@ -88,7 +84,7 @@ class Session:
                 on_print=self._print,
                 time_model=time_model,
             )
-            self._host = Host(self.simulation, self._note, modelled=_modelled())
+            self._host = Host(self.simulation, self._log.note, modelled=_modelled())
             if journals := os.environ.get(JOURNAL_VARIABLE):
                 settings = Settings(time_model.name, _modelled(), _limit(), os.getcwd())
                 self._journal = JournalWriter(Path(journals), folder, settings)
@@ -98,16 +94,9 @@ class Session:
 
     def _simulation(self, program: FabricProgram, **how: Any) -> Any:
         """The engine: the fast one, unless the other one is asked for, or a trace, or is there sooner."""
-        if self._recorder is None and _is_fast(program):
-            from cstool.csl.fast.simulation import FastSimulation, UnsupportedError, strips_for
-
-            try:
-                return FastSimulation(program, strips=strips_for(program), **how)
-            except UnsupportedError:
-                if os.environ.get(ENGINE_VARIABLE) == "fast":
-                    raise
-        line = None if self._recorder is None else self._recorder.line
-        return Simulation(program, on_trace=self._recorder, on_line=line, **how)
+        if self._recorder is None:
+            return open_simulation(program, **how)
+        return Simulation(program, on_trace=self._recorder, on_line=self._recorder.line, **how)
 
     def serve(self) -> None:
         """Answer requests until the script is gone; this does not return."""
@@ -175,7 +164,7 @@ class Session:
     def _stop(self) -> None:
         self._stopped = True
         for line in self._host.stop():
-            self._note(self.simulation.events.now, f"warning: {line}")
+            self._log.note(self.simulation.events.now, f"warning: {line}")
             print(f"warning: {line}", file=sys.stderr, flush=True)
         self._finish()
 
@@ -217,9 +206,9 @@ class Session:
             )
         self._failure = {"message": known.message, "hint": known.hint, "report": getattr(known, "report", None)}
         now = self.simulation.events.now if hasattr(self, "simulation") else 0
-        self._note(now, f"error: {known.message}")
+        self._log.note(now, f"error: {known.message}")
         for line in (self._failure["report"] or "").splitlines():
-            self._note(now, line)
+            self._log.note(now, line)
         self._finish()
 
     def _finish(self) -> None:
@@ -228,18 +217,13 @@ class Session:
             self.simulation.end_lines()
             document = stats_document(self.simulation)
             _leave("sim_stats.json", lambda name: write_replacing(Path(name), json.dumps(document) + "\n"))
-        log = "".join(f"@{cycle} {line}\n" for cycle, line in self._log)
-        _leave("sim.log", lambda name: write_replacing(Path(name), log))
+        _leave("sim.log", lambda name: write_replacing(Path(name), str(self._log)))
         if self._recorder is not None:
             if hasattr(self, "simulation"):
                 sources = sources_of(self.simulation.program, self._folder)
-                told = self._recorder.context.at_end(self.simulation, sources, self._log, self._told_failure())
+                told = self._recorder.context.at_end(self.simulation, sources, self._log.lines, self._told_failure())
                 self._recorder.context = told
             _leave(os.environ[TRACE_VARIABLE], lambda name: self._recorder.save(Path(name)))
-
-    def _note(self, cycle: int, text: str) -> None:
-        """Keep a line of the log."""
-        self._log.append((cycle, one_line(text)))
 
     def _told_failure(self) -> str:
         """The error that ended the run, with its hint and its report; "" for none."""
@@ -248,13 +232,13 @@ class Session:
         error = CstoolError(self._failure["message"], self._failure["hint"])
         return f"{error}\n\n{self._failure['report'] or ''}".rstrip()
 
-    def _print(self, time: int, pe: int, text: str) -> None:  # noqa: ARG002 - programs print their places themselves
-        self._note(time, text)
+    def _print(self, time: int, pe: int, text: str) -> None:
+        self._log.say(self.simulation.events.now, pe, time, text)
 
     def _say(self, time: int, pe: int, text: str) -> None:
         if text.startswith("trace "):
             self._traces.setdefault(pe, []).append(text)
-        self._note(time, f"{self.simulation.program.name(pe)}: {text}")
+        self._log.say(self.simulation.events.now, pe, time, f"{self.simulation.program.name(pe)}: {text}")
 
     def _read(self) -> None:
         """Take requests as they come, so that the script never waits to send one."""
@@ -285,24 +269,6 @@ def _time_model() -> TimeModel:
     if name not in TIME_MODELS:
         raise CstoolError(f"{TIME_VARIABLE}: must be {' or '.join(TIME_MODELS)}, got {name!r}")
     return TIME_MODELS[name]
-
-
-def _is_fast(program: FabricProgram) -> bool:
-    """Whether the fast engine simulates a program. It takes a minute to compile, once."""
-    name = os.environ.get(ENGINE_VARIABLE) or ENGINES[0]
-    if name not in ENGINES:
-        raise CstoolError(f"{ENGINE_VARIABLE}: must be {' or '.join(ENGINES)}, got {name!r}")
-    has_numba = find_spec("numba") is not None  # not in an installation for CSL alone
-    if name == "fast" and not has_numba:
-        raise CstoolError(f"{ENGINE_VARIABLE}: fast must find numba, it is not installed", "pip install numba")
-    if name != "auto" or not has_numba:
-        return name == "fast"
-    from cstool.csl.fast.ahead import begin_compiling, is_compiled
-
-    if is_compiled() or program.tiles.size >= MANY_PES:
-        return True
-    begin_compiling()
-    return False
 
 
 def _modelled() -> bool:

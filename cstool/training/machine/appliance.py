@@ -263,7 +263,10 @@ class Appliance:
         """
         if (batch_size, trains) in self._clusters:
             return self._clusters[batch_size, trains]
-        grain = batch_size if self._device is not None else grain_samples(self.graph, batch_size)
+        if self._device is None:
+            grain = grain_samples(self.graph, batch_size)
+        else:
+            grain = self._device.samples or batch_size
         layout = lay_out(
             self.graph,
             grain=grain,
@@ -275,7 +278,7 @@ class Appliance:
             narrow=self.kept.narrow,
         )
         if self._device is not None:
-            layout = on_device(layout, self._device)
+            layout = on_device(layout, self.graph, self._device)
         found = self._clusters[batch_size, trains] = Cluster(
             layout, self.others.exchange, lanes=self._lanes, seed=self.seed, apart=self._apart, executor=self._executor
         )

@@ -177,6 +177,19 @@ def teardown(): note(("teardown", pe.config_read(0x140)))
     assert names(pe) == ["asked", ("teardown", 1 << 4), *range(6)]
 
 
+def test_a_flush_that_ends_while_the_picker_takes_a_wavelet_begins_no_second_task():
+    body = """
+def main(): pe.cycles += 100; pe.activate(9)
+def nine(): pe.queue_flush(4, False); pe.unblock(5)
+def got(word): note(word); pe.cycles += 20
+def teardown(): note("teardown")
+"""
+    pe = taken(body, tasks={**GOT_TASK, TEARDOWN_TASK: task("teardown")}, blocked=frozenset({5}))
+    assert names(pe) == [*range(6), "teardown"]
+    times = [time for _, time in pe.log]
+    assert {later - sooner for sooner, later in zip(times, times[1:], strict=False)} == {20 + SWITCH}
+
+
 def test_a_color_that_begins_in_teardown_stands_still_and_calls_nothing():
     tasks = {**GOT_TASK, TEARDOWN_TASK: task("teardown")}
     torn = program(f"{GOT}def teardown(): pass\n", tasks=tasks, input_queues={4: 5})

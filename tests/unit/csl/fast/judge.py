@@ -10,6 +10,7 @@ from cstool.csl.fabric.errors import SimulationError
 from cstool.csl.fabric.program import FabricProgram, Symbol
 from cstool.csl.fabric.simulation import Simulation
 from cstool.csl.fast.simulation import FastSimulation
+from cstool.csl.sdk.sim_log import SimLog
 
 TOO_LONG = "it does not end"
 Launch = tuple[int, Symbol, tuple[int | float, ...]]
@@ -47,8 +48,12 @@ def differences(program: FabricProgram, launches: list[Launch], max_cycles: int 
 
 def outcome(simulation: Any, launches: list[Launch]) -> tuple[Any, dict[str, Any]]:
     """The simulation at its end, and what is seen of it."""
-    said: list[tuple[int, int, str]] = []
-    simulation.on_say = lambda *line: said.append(line)
+    log = SimLog()
+
+    def say(time: int, pe: int, text: str) -> None:
+        log.say(simulation.events.now, pe, time, f"PE {pe}: {text}")
+
+    simulation.on_say = simulation.on_print = say
     error = None
     try:
         for pe, symbol, arguments in launches:
@@ -57,7 +62,7 @@ def outcome(simulation: Any, launches: list[Launch]) -> tuple[Any, dict[str, Any
     except SimulationError as raised:
         # The fast engine looks at the limit in loops of code, too; the reference does by the clock (`fabric.watch`).
         error = TOO_LONG if "end within" in str(raised) else str(raised)
-    seen: dict[str, Any] = {"error": error, "said": sorted(said)}
+    seen: dict[str, Any] = {"error": error, "said": log.lines}
     if error is None:
         stats = simulation.stats()
         seen |= {"cycles": stats.cycles, "PEs": stats.pes, "hops": stats.hops}

@@ -142,7 +142,7 @@ class FastRun:
         """As `Network.hops`."""
         f, found = self.f, {}
         for link in self.links():
-            if not f[link + s.L_FROM_CE] and f[link + s.L_COUNT]:
+            if f[link + s.L_KIND] != s.FROM_CE and f[link + s.L_COUNT]:
                 key = int(f[f[link + s.L_PE] + s.P_INDEX]), int(f[link + s.L_PORT]), int(f[link + s.L_COLOR])
                 found[key] = int(f[link + s.L_COUNT])
         return dict(sorted(found.items()))
@@ -151,12 +151,12 @@ class FastRun:
         """What is in buffers, by (x, y, color, side)."""
         f, found = self.f, {}
         for link in self.links():
-            length, head = int(f[link + s.L_LENGTH]), int(f[link + s.L_HEAD])
+            length = int(f[link + s.L_LENGTH])
             if length:
                 index = int(f[f[f[link + s.L_FLOW] + s.F_PE] + s.P_INDEX])
                 y, x = divmod(index, self.case.width)
-                key = x, y, int(f[link + s.L_COLOR]), int(f[link + s.L_SIDE])
-                found[key] = tuple(int(f[link + s.L_QUEUE + (head + k) % 4]) for k in range(length))
+                key = x, y, int(f[link + s.L_COLOR]), int(f[link + s.L_ORDER]) & s.SIDE_MASK
+                found[key] = tuple(int(f[link + s.L_QUEUE + k]) for k in range(length))
         return found
 
     def config(self, pe, color):

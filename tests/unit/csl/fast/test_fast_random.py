@@ -1,7 +1,7 @@
 """Random programs: both engines have the same values, cycles, counts, waits, and errors."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cstool.csl.fabric.time_model import BUSY_WAFER
@@ -14,6 +14,7 @@ seeds = st.integers(0, 2**32 - 1)
 
 @pytest.mark.takes("the engine is compiled first")
 @examples(30)
+@example(seed=30075)  # a flush ends while the picker takes a wavelet
 @given(seed=seeds)
 def test_random_programs_on_both_engines(seed):
     program = random_program(seed)

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cstool.csl.fabric.simulation import Simulation
 from cstool.csl.fast.simulation import FastSimulation
 from cstool.csl.language.compile import compile_csl
 from tests.examples import examples
@@ -40,6 +41,40 @@ def test_examples_on_two_strips(name, arch):
     assert one == two
     assert one[0]["error"] is None
     assert sum(pe.sent for pe in one[0]["PEs"]) > 20
+
+
+LAYOUT = """
+const memcpy = @import_module("<memcpy/get_params>", .{ .width = 1, .height = 2 });
+layout {
+  @set_rectangle(1, 2);
+  for (@range(i16, 2)) |y| @set_tile_code(0, y, "pe.csl", .{ .memcpy_params = memcpy.get_params(0), .row = y });
+  @export_name("go", fn() void);
+}
+"""
+PE = """
+param memcpy_params: comptime_struct;
+param row: i16;
+const memcpy = @import_module("<memcpy/memcpy>", memcpy_params);
+const prints = @import_module("<simprint>");
+fn go() void {
+  prints.fmt_no_nl("row {d}\\n", .{ row });
+  memcpy.unblock_cmd_stream();
+}
+comptime { @export_symbol(go); }
+"""
+
+
+@pytest.mark.takes("the engine is compiled first")
+def test_lines_of_one_cycle_on_two_strips(tmp_path):
+    """The lower row is launched first, and the reference engine tells it first."""
+    (tmp_path / "layout.csl").write_text(LAYOUT)
+    (tmp_path / "pe.csl").write_text(PE)
+    program = compile_csl(tmp_path / "layout.csl", "wse2", {})
+    launches = function_launches(program)[::-1]
+    simulations = Simulation(program), FastSimulation(program), FastSimulation(program, strips=2)
+    reference, one, two = (outcome(simulation, launches)[1]["said"] for simulation in simulations)
+    assert [line for _, line in reference] == ["PE 0: row 0", "PE 1: row 1"]
+    assert reference == one == two
 
 
 @pytest.mark.takes("thirty programs, each three times")

@@ -75,6 +75,74 @@ comptime {
 }
 """
 
+WEIGH_LAYOUT = """
+param width: u16;
+param reach: u16;
+param size: u16;
+param rounds: u16;
+const march = @import_module("march/routes.csl", .{ .reach = reach, .hears_itself = true });
+layout {
+  @set_rectangle(width, 1);
+  for (@range(u16, width)) |x| {
+    @set_tile_code(x, 0, "pe.csl", .{
+      .x = x, .reach = reach, .size = size, .rounds = rounds,
+      .turn = march.turn_of(width - 1 - x), .heard = march.heard(width - 1 - x),
+    });
+    march.set_route(x, 0, @get_color(1), width - 1 - x, width, EAST, WEST);
+  }
+  @export_name("share", fn()void);
+}
+"""
+WEIGH_PE = """
+param x: u16;
+param reach: u16;
+param size: u16;
+param rounds: u16;
+param turn: u16;
+param heard: u16;
+const next_id = @get_local_task_id(8);
+const count = heard * size;
+var products = @zeros([count]f32);
+const whole = rounds * heard * size;
+var all = @zeros([whole]f32);
+var own = @zeros([size]f32);
+const own_dsd = @get_dsd(mem1d_dsd, .{ .tensor_access = |k|{size} -> own[k] });
+var round: u16 = 0;
+
+fn weights() [reach + 1]f32 {
+  var found = @zeros([reach + 1]f32);
+  for (@range(u16, reach + 1)) |k| {
+    found[k] = @as(f32, k * k + 1);
+  }
+  return found;
+}
+const way = @import_module("march/weigh.csl", .{
+  .reach = reach, .size = size, .weights = weights(), .turn = turn, .heard = heard, .spoken = @get_color(1),
+  .input = @get_input_queue(2), .output = @get_output_queue(2), .products = &products, .ended_id = next_id,
+});
+
+fn share() void {
+  for (@range(u16, size)) |k| {
+    own[k] = @as(f32, 100 * x + 10 * round + k);
+  }
+  way.receive();
+  way.send(own_dsd);
+}
+
+task next() void {
+  for (@range(u16, count)) |k| {
+    all[round * count + k] = products[k];
+  }
+  round += 1;
+  if (round < rounds) share();
+}
+
+comptime {
+  @bind_local_task(next, next_id);
+  @export_symbol(share);
+}
+"""
+
 ALL_LAYOUT = """
 param width: u16;
 param part: u16;
@@ -189,6 +257,37 @@ def test_a_multicast_that_marches_brings_every_neighbours_values_in_the_order_of
             for k in range(words)
         ]
         assert values == expected
+
+
+def weighed(arch: str, width: int, reach: int, size: int, rounds: int) -> list[list[float]]:
+    """What came to each PE from the east, times 1 + the square of its distance, sender by sender."""
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        shutil.copytree(EXAMPLES / "march", folder / "march")
+        run = Run(
+            folder, {"layout.csl": WEIGH_LAYOUT, "pe.csl": WEIGH_PE}, arch,
+            width=width, reach=reach, size=size, rounds=rounds,
+        )  # fmt: skip
+        run.host.launch("share", ())
+        return run.row("all")
+
+
+@pytest.mark.takes("compiles and simulates rows of PEs")
+@examples(30)
+@given(
+    arch=st.sampled_from(["wse2", "wse3"]), width=st.integers(1, 17), reach=st.integers(1, 7),
+    size=st.integers(1, 4), rounds=st.integers(1, 3),
+)  # fmt: skip
+def test_vectors_are_weighed_by_the_distance_of_their_senders_and_a_pe_hears_its_own(arch, width, reach, size, rounds):
+    last = width - 1
+    for me, values in enumerate(weighed(arch, width, reach, size, rounds)):
+        turns = sorted(range(me, min(me + reach, last) + 1), key=lambda each: ((last - each) % (reach + 1), -each))
+        assert values == [
+            (100 * each + 10 * number + k) * ((each - me) ** 2 + 1)
+            for number in range(rounds)
+            for each in turns
+            for k in range(size)
+        ]
 
 
 def test_a_command_has_no_room_for_more_than_eight_routers():

@@ -200,6 +200,10 @@ REFUSALS = {
         {"kind": OpKind.ATTENTION, "fields": {"attributes": {"kv_heads": 1}}},
         f"{ATTENTION}: kv_heads must be 2 to become CSL, got 1",
     ),
+    "packed samples": (
+        {"kind": OpKind.ATTENTION, "fields": {"inputs": ("q", "k", "v", "segments")}},
+        f"{ATTENTION}: must have queries, keys and values alone to become CSL, got 4 inputs",
+    ),
     "scaled logits": (
         {"kind": OpKind.SOFTMAX_LOSS, "fields": {"attributes": {"logits_scale": 0.5}}},
         "lm_head: logits_scale must be 1.0 to become CSL, got 0.5",
@@ -227,9 +231,9 @@ def test_a_rectangle_that_does_not_fit():
 def test_arrays_that_are_too_large_are_named():
     sizes = {"hidden_size": 64, "filter_size": 256}
     assert refusal(ops_of(graph(**sizes)), Grid(2, 2, 8), **sizes) == (
-        "arrays of a PE: must take at most 37,376 bytes, got 72,016, of which stream 32,768, full 4,096,"
+        "arrays of a PE: must take at most 37,376 bytes, got 72,032, 34,656 more, of which stream 32,768, full 4,096,"
         f" delta_layers_0_ffn_0_activation 2,048; the widest weights are of {LAYER}.ffn.ffn.0.linear_layer\n"
-        "hint: more than 2 x 2 PEs have less each"
+        "hint: narrower layers, shorter samples, or more than 2 x 2 PEs"
     )
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cstool.csl.fast import ahead
-from cstool.csl.sdk import simulator
+from cstool.csl.sdk import engine
 from cstool.csl.sdk.variables import ENGINE_VARIABLE
 from cstool.foundation.errors import CstoolError
 
@@ -25,7 +25,7 @@ def begun(monkeypatch):
 @pytest.mark.parametrize(("compiled", "program", "fast"), [(True, SMALL, 1), (False, SMALL, 0), (False, LARGE, 1)])
 def test_it_is_the_fast_one_where_that_is_sooner_there(monkeypatch, begun, compiled, program, fast):
     monkeypatch.setattr(ahead, "is_compiled", lambda: compiled)
-    assert simulator._is_fast(program) == fast
+    assert engine.is_fast(program) == fast
     assert len(begun) == 1 - fast
 
 
@@ -33,15 +33,15 @@ def test_it_is_the_fast_one_where_that_is_sooner_there(monkeypatch, begun, compi
 def test_it_is_the_one_that_is_asked_for(monkeypatch, name):
     monkeypatch.setattr(ahead, "is_compiled", lambda: name != "fast")
     monkeypatch.setenv(ENGINE_VARIABLE, name)
-    assert simulator._is_fast(SMALL) == (name == "fast")
+    assert engine.is_fast(SMALL) == (name == "fast")
 
 
 def test_without_numba_it_is_the_reference(monkeypatch):
-    monkeypatch.setattr(simulator, "find_spec", lambda name: None)
-    assert not simulator._is_fast(LARGE)
+    monkeypatch.setattr(engine, "find_spec", lambda name: None)
+    assert not engine.is_fast(LARGE)
     monkeypatch.setenv(ENGINE_VARIABLE, "fast")
     with pytest.raises(CstoolError) as raised:
-        simulator._is_fast(SMALL)
+        engine.is_fast(SMALL)
     assert str(raised.value) == (
         "CSTOOL_FABRIC_ENGINE: fast must find numba, it is not installed\nhint: pip install numba"
     )
@@ -50,5 +50,5 @@ def test_without_numba_it_is_the_reference(monkeypatch):
 def test_another_name_is_an_error(monkeypatch):
     monkeypatch.setenv(ENGINE_VARIABLE, "slow")
     with pytest.raises(CstoolError) as raised:
-        simulator._is_fast(SMALL)
+        engine.is_fast(SMALL)
     assert str(raised.value) == "CSTOOL_FABRIC_ENGINE: must be auto or fast or reference, got 'slow'"
