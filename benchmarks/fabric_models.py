@@ -16,11 +16,13 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from benchmarks import fabric_gpt
 from cstool.cli.verbs.on_fabric import network_of
+from cstool.csl.fabric.program import FabricProgram
 from cstool.csl.language.compile import compile_csl
 from cstool.csl.models.emit import plan_of
 from cstool.csl.models.host import NetworkOnFabric
@@ -33,6 +35,7 @@ from cstool.model.verbs.asked import asked_params
 from cstool.plan.compiler import compile_model
 from cstool.plan.verbs.compiling import corner_of
 
+Array = np.ndarray[Any, Any]
 PROJECT = Path(__file__).resolve().parents[1]
 SHARES = (0.0, 0.5, 0.75, 0.9)
 """of zeros"""
@@ -135,30 +138,55 @@ def weights_table() -> list[str]:
     return lines
 
 
+def relu_layer(filters: bool) -> FabricProgram:
+    """The layer of the table `activations`, compiled.
+
+    Args:
+        filters: whether routers let only activations pass that are more than 0
+    """
+    pieces = [str(PROJECT / "cstool/csl/models/pieces")]
+    layout = PROJECT / "benchmarks/csl/relu_layer/layout.csl"
+    return compile_csl(layout, "wse3", {**TILES, "filters": filters}, import_paths=pieces)
+
+
+def run_relu_layer(program: FabricProgram, x: Array, weight: Array) -> tuple[Array, int]:
+    """Run the layer.
+
+    Args:
+        program: of `relu_layer`
+        x: [tokens, inputs] float32
+        weight: [inputs, outputs] float32
+
+    Returns:
+        [tokens, outputs] float32, and the cycles
+    """
+    columns, rows, tokens, inputs, outputs = TILES.values()
+    fabric = SimulatedFabric(program)
+    tiles = weight.reshape(columns, inputs, rows, outputs).transpose(2, 0, 1, 3)
+    fabric.put("W", tiles.reshape(rows, columns, -1), (0, 1))
+    fabric.put("x", x.reshape(tokens, columns, inputs).transpose(1, 0, 2).reshape(1, columns, -1))
+    fabric.call("run")
+    fabric.call("sum")
+    y = fabric.get("y", (rows, 1, tokens * outputs), np.float32, (0, 1))
+    found = y.reshape(rows, tokens, outputs).transpose(1, 0, 2).reshape(tokens, -1)
+    return found, sum(count for _, count in fabric.cycles)
+
+
 def activations_table() -> list[str]:
     """Rows of the table `activations`."""
     columns, rows, tokens, inputs, outputs = TILES.values()
-    pieces = [str(PROJECT / "cstool/csl/models/pieces")]
-    layout = PROJECT / "benchmarks/csl/relu_layer/layout.csl"
-    program = compile_csl(layout, "wse3", TILES, import_paths=pieces)
-    lines = ["| zeros | all sent | non-zeros sent | ratio |", "|---:|---:|---:|---:|"]
+    programs = [relu_layer(filters) for filters in (False, True)]
+    lines = ["| zeros | all pass | non-zeros pass | ratio |", "|---:|---:|---:|---:|"]
     for share in SHARES:
         random = np.random.default_rng(3)
         weight = random.standard_normal((columns * inputs, rows * outputs)).astype(np.float32)
-        x = random.standard_normal((tokens, columns * inputs)).astype(np.float32)
+        x = np.abs(random.standard_normal((tokens, columns * inputs))).astype(np.float32)
         x[random.random(x.shape) < share] = 0
         cycles = []
-        for function in ("all", "without_zeros"):
-            fabric = SimulatedFabric(program)
-            tiles = weight.reshape(columns, inputs, rows, outputs).transpose(2, 0, 1, 3)
-            fabric.put("W", tiles.reshape(rows, columns, -1), (0, 1))
-            fabric.put("x", x.reshape(tokens, columns, inputs).transpose(1, 0, 2).reshape(1, columns, -1))
-            fabric.call(function)
-            fabric.call("sum")
-            y = fabric.get("y", (rows, 1, tokens * outputs), np.float32, (0, 1))
-            y = y.reshape(rows, tokens, outputs).transpose(1, 0, 2).reshape(tokens, -1)
+        for program in programs:
+            y, count = run_relu_layer(program, x, weight)
             np.testing.assert_allclose(y, x @ weight, rtol=0, atol=1e-4)
-            cycles.append(sum(count for _, count in fabric.cycles))
+            cycles.append(count)
         lines.append(f"| {share:.0%} | {cycles[0]:,} | {cycles[1]:,} | {cycles[0] / cycles[1]:.2f}x |")
     return lines
 

@@ -31,7 +31,7 @@ SOURCES = Path(__file__).parent
 """CSL and Python of all programs, and the texts that layout.csl and pe.csl are made of"""
 HOST_KINDS = ("embedding", "position_embedding")
 """of ops that the host does, before the first that the fabric does"""
-WORK_ARRAYS = ("work_0", "work_1", "work_2")
+WORK_ARRAYS = ("work_0", "work_1", "work_2", "work_3")
 """arguments of functions of vectors"""
 COPIED = (
     "gpt/grid.csl",
@@ -229,7 +229,7 @@ class _Writer:
     """elements of a token that a PE has, by array"""
     more: dict[str, int] = field(default_factory=dict)
     """arrays beside activations and their deltas, and their words"""
-    apart: set[str] = field(default_factory=lambda: {"stream", "work_1", "delta_p"})
+    apart: set[str] = field(default_factory=lambda: {"stream", "work_1", "work_3", "delta_p"})
     """arrays that are read with others, and begin in other banks"""
     bodies: dict[str, str] = field(default_factory=dict)
     """calls in CSL, by function"""
