@@ -211,30 +211,48 @@ def strips(rounds: int) -> Iterator[str]:
 def wafer(rounds: int) -> Iterator[str]:  # noqa: ARG001 - one is enough
     """The halo exchange on a whole wafer, for 1,000 cycles, in a process of its own."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
-        seconds, peak = pool.apply(_wafer, (len(os.sched_getaffinity(0)),))
-    yield "| halo exchange, 750 x 994 PEs | s of the clock | peak memory, MiB |"
+        seconds, peak, state, declared = pool.apply(_wafer, (len(os.sched_getaffinity(0)),))
+    yield "| halo exchange, 750 x 994 PEs | s of the clock | CPU s |"
     yield "|---|---:|---:|"
-    for label, spent in seconds.items():
-        yield f"| {label} | {spent:.1f} | |"
-    yield f"| all | {sum(seconds.values()):.1f} | {peak:,} |"
+    for label, (wall, spent) in seconds.items():
+        yield f"| {label} | {wall:.1f} | {spent:.1f} |"
+    yield ""
+    yield f"Peak memory: {peak:,} MiB. State of a PE: {state:,.0f} bytes; its program declares {declared:,.0f}."
 
 
-def _wafer(threads: int) -> tuple[dict[str, float], int]:
-    """Seconds of each part of a simulation of a whole wafer, and its peak memory [MiB]."""
+def _wafer(threads: int) -> tuple[dict[str, tuple[float, float]], int, float, float]:
+    """A simulation of a whole wafer.
+
+    Returns:
+        Seconds of the clock and of the processor, of each part; peak memory [MiB]; bytes of state, and of declared
+        variables, of a PE in the mean
+    """
     width, height = WAFER
-    times = [time.perf_counter()]
+    times = [(time.perf_counter(), time.process_time())]
+
+    def note() -> None:
+        times.append((time.perf_counter(), time.process_time()))
+
     program = exchange(width=width, height=height)
-    times.append(time.perf_counter())
+    note()
     simulation = FastSimulation(program, strips=threads)
     host = Host(simulation)  # type: ignore[arg-type]
-    times.append(time.perf_counter())
+    note()
     host.launch("run", ())
-    times.append(time.perf_counter())
+    note()
     simulation.run_until(None, WAFER_CYCLES)
-    times.append(time.perf_counter())
+    note()
     labels = ("compile_csl", "state of all PEs and routers", "launch", f"{WAFER_CYCLES:,} cycles")
-    seconds = dict(zip(labels, (end - begin for begin, end in pairwise(times)), strict=True))
-    return seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    seconds = {
+        label: (end[0] - begin[0], end[1] - begin[1])
+        for label, (begin, end) in zip(labels, pairwise(times), strict=True)
+    }
+    sizes = [
+        sum(size for name, size in each.sram if not name.endswith("(code, modelled)")) for each in program.programs
+    ]
+    declared = float(np.array(sizes)[program.tiles].mean())
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    return seconds, peak, simulation.built.used_bytes / (width * height), declared
 
 
 def compiled(name: str, params: Mapping[str, object]) -> FabricProgram:

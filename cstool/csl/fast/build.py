@@ -106,6 +106,12 @@ class Built:
         """Addresses of the strips."""
         return [int(self.words[s.H_STRIP + k]) for k in range(int(self.words[s.H_STRIPS]))]
 
+    @property
+    def used_bytes(self) -> int:
+        """Bytes of all records so far."""
+        unused = sum(int(self.words[strip + s.S_LIMIT] - self.words[strip + s.S_TOP]) for strip in self.strips())
+        return 8 * (len(self.words) - unused)
+
     def error(self) -> Stop | None:
         """The error with which the engine stopped; None: it did not."""
         for strip in self.strips():
@@ -162,22 +168,28 @@ def build(
     strips: int = 1,
     codes: Sequence[Code] | None = None,
 ) -> Built:
-    """Make the state of a program before its first cycle.
+    """Make the state of a program before its first cycle: `prepare`, then `built`."""
+    if codes is None:
+        codes = [translate(each) for each in program.programs]
+    return prepare(program, fused=fused, time_model=time_model, strips=strips, codes=codes).built()
+
+
+def prepare(
+    program: FabricProgram, *, fused: bool, time_model: TimeModel, strips: int, codes: Sequence[Code]
+) -> "Builder":
+    """Lay out the state of a program before its first cycle.
 
     Args:
         program: the program
         fused: whether a multiply-add rounds once
         time_model: the time of each act of a PE
         strips: 1 or 2
-        codes: the translated code of each program; None: translate it
+        codes: the translated code of each program
 
     Raises:
         ClusterError: the state is larger than the free memory.
     """
-    if codes is None:
-        codes = [translate(each) for each in program.programs]
-    strips = min(strips, program.height)
-    return _Builder(program, list(codes), fused, time_model, strips).built()
+    return Builder(program, list(codes), fused, time_model, min(strips, program.height))
 
 
 class _Block:
@@ -199,7 +211,7 @@ class _Block:
         self.relative.append(at)
 
 
-class _Builder:
+class Builder:
     """Makes one state."""
 
     def __init__(
@@ -215,6 +227,17 @@ class _Builder:
         self.count = program.width * program.height
         self.rows = [program.height * k // strips for k in range(strips + 1)]
         self.numbers = np.array([self._numbers(first, end) for first, end in pairwise(self.rows)])
+
+        self.blocks = [self._pe_block(number) for number in range(len(program.programs))]
+        self.classes = [self._class_block(number) for number in range(len(program.programs))]
+        self.counts = [int(np.count_nonzero(program.tiles == number)) for number in range(len(program.programs))]
+        lists = strips * (s.S_WORDS + 2 * s.WHEEL + s.SCRATCH)
+        lists += sum(sum(self._lists(row).values()) for row in range(strips))
+        self.size = s.H_WORDS + lists + self.count + (s.G_WORDS + 1) * (len(program.configs) + 1)
+        self.size += sum(len(block.words) for block in self.classes) + sum(map(_code_words, codes))
+        self.size += sum(count * len(block.words) for count, block in zip(self.counts, self.blocks, strict=True))
+        self.size += 8 * (len(self.blocks) + 8)
+        self.pools = self._room(self.size, lists)
 
     def _numbers(self, first: int, end: int) -> tuple[int, int, int]:
         """Flows, links, and words of operations (one for each PE) of the routers in some rows, at most."""
@@ -257,19 +280,8 @@ class _Builder:
 
     def built(self) -> Built:
         """The state."""
-        program = self.program
-        blocks = [self._pe_block(number) for number in range(len(program.programs))]
-        tiles = program.tiles.reshape(-1)
-        counts = [int(np.count_nonzero(tiles == number)) for number in range(len(blocks))]
-        classes = [self._class_block(number) for number in range(len(blocks))]
-        lists = self.strips * (s.S_WORDS + 2 * s.WHEEL + s.SCRATCH)
-        lists += sum(sum(self._lists(row).values()) for row in range(self.strips))
-        size = s.H_WORDS + lists + self.count + (s.G_WORDS + 1) * (len(program.configs) + 1)
-        size += sum(len(block.words) for block in classes) + sum(map(_code_words, self.codes))
-        size += sum(count * len(block.words) for count, block in zip(counts, blocks, strict=True))
-        size += 8 * (len(blocks) + 8)
-        pools = self._room(size, lists)
-        f = self.f = _zeros(size + sum(pools))
+        f = self.f = _zeros(self.size + sum(self.pools))
+        program, blocks, classes, tiles = self.program, self.blocks, self.classes, self.program.tiles.reshape(-1)
         self._top = s.H_WORDS
         # Code names its own places by few bits: it comes first.
         of = [self._put_block(block) for block in classes]
@@ -281,7 +293,7 @@ class _Builder:
         if self.strips > 1:
             f[f[s.H_STRIP] + s.S_OTHER], f[f[s.H_STRIP + 1] + s.S_OTHER] = f[s.H_STRIP + 1], f[s.H_STRIP]
         table = int(f[s.H_PES])
-        for number, (block, count) in enumerate(zip(blocks, counts, strict=True)):
+        for number, (block, count) in enumerate(zip(blocks, self.counts, strict=True)):
             if not count:
                 continue
             words = np.array(block.words, np.int64)
@@ -304,7 +316,7 @@ class _Builder:
         for row in range(self.strips):
             strip = int(f[s.H_STRIP + row])
             self._top += -self._top & 7
-            f[strip + s.S_TOP] = self._take(pools[row])
+            f[strip + s.S_TOP] = self._take(self.pools[row])
             f[strip + s.S_LIMIT] = self._top
         engine.install(f)
         return Built(f, program, self.codes, [list(code.entries) for code in self.codes])
@@ -322,8 +334,9 @@ class _Builder:
         pools = [pool + _SPARE_WORDS for pool in self._pools(_THREADS, _OTHERS)]
         if size + sum(pools) < _SMALL:
             return pools
-        free = available_memory_bytes()
-        need = 8 * (size - lists + sum(self._pools(_MEAN_THREADS, _MEAN_OTHERS)))
+        free, written = available_memory_bytes(), size - lists
+        mean = self._pools(_MEAN_THREADS, _MEAN_OTHERS)
+        need = 8 * (written + sum(mean))
         if need > free:
             width, height = self.program.width, self.program.height
             raise ClusterError(
@@ -331,8 +344,8 @@ class _Builder:
                 f"got {need:,} bytes",
                 f"a PE of this program takes {need // self.count:,} bytes; fewer PEs fit",
             )
-        share = min(1.0, max(0, free // 8 - size) / sum(pools))
-        return [max(int(pool * share), _SPARE_WORDS) for pool in pools]
+        share = min(1.0, (free // 8 - written) / sum(pools))
+        return [max(int(pool * share), least) for pool, least in zip(pools, mean, strict=True)]
 
     def _take(self, words: int) -> int:
         at = self._top

@@ -24,7 +24,7 @@ from cstool.csl.fabric.wavelet import Events, Wavelet
 from cstool.csl.fast import engine
 from cstool.csl.fast import state as s
 from cstool.csl.fast.ahead import compile_engine
-from cstool.csl.fast.build import build, host_color
+from cstool.csl.fast.build import host_color, prepare
 from cstool.csl.fast.code import translate
 from cstool.csl.fast.code_values import UntranslatableError
 from cstool.csl.fast.messages import OPERATIONS, error_of, is_print, line_of
@@ -212,8 +212,9 @@ class FastSimulation:
                 f"the fast engine must know all that code of PEs does, it does not know {error}",
                 "--engine reference (CSTOOL_FABRIC_ENGINE=reference) simulates it",
             ) from error
+        builder = prepare(program, fused=fused, time_model=time_model, strips=strips, codes=translated)
         compile_engine()
-        self.built = build(program, fused=fused, time_model=time_model, strips=strips, codes=translated)
+        self.built = builder.built()
         self._lines: defaultdict[int, str] = defaultdict(str)  # lines that programs have begun, by PE
         self._taken: dict[tuple[int | None, int], Callable[[int], None]] = {}
         self._sent: dict[tuple[int | None, int], Callable[[int, Wavelet], None]] = {}
