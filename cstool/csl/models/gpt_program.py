@@ -36,7 +36,7 @@ WORK_ARRAYS = ("work_0", "work_1", "work_2", "work_3")
 COPIED = (
     "gpt/grid.csl",
     "gpt/ops.csl",
-    "gpt/functions.csl",
+    "pieces/functions.csl",
     "gpt/reference.py",
     "gpt/run.py",
     "gpt_host.py",
