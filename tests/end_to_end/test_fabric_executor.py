@@ -86,7 +86,7 @@ def test_twenty_steps_are_those_of_this_host(run, zeros):
         (
             [],
             {"init.model.hidden_sizes": "[3000]"},
-            "fc_layers.0: must fit 44,544 bytes of a PE beside the code, needs 142,740, 98,196 more "
+            "fc_layers.0: must fit 43,760 bytes of a PE beside the code, needs 142,740, 98,980 more "
             "(8 x 1 PEs, 8 tokens to each)\n"
             "hint: narrower hidden_sizes, a smaller batch_size, or a larger rectangle",
         ),
@@ -155,7 +155,7 @@ def test_a_gpt_goes_on_from_a_checkpoint_with_the_same_bits(run_block, cstool, t
     [
         (
             {"init.model.filter_size": 4000},
-            "arrays of a PE: must take at most 37,376 bytes, got 66,752, 29,376 more, of which stream 32,000, full "
+            "arrays of a PE: must take at most 37,376 bytes, got 66,688, 29,312 more, of which stream 32,000, full "
             "16,000, delta_layers_0_ffn_0_activation 2,000; the widest weights are of "
             "transformer_decoder.layers.0.ffn.ffn.0.linear_layer\n"
             "hint: narrower layers, shorter samples, or more than 8 x 8 PEs",
