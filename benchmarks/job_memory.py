@@ -22,11 +22,11 @@ from typing import Any
 import numpy as np
 import yaml
 
+from cstool.foundation.host_memory import BUDGET_VARIABLE
 from cstool.model.params import load_params
 from cstool.training.data import write_hdf5_text
 from cstool.training.host.job_needs import estimate_memory
 from cstool.training.machine.data_sets import check_data
-from cstool.training.machine.host_memory import BUDGET_VARIABLE
 
 MIB = 2**20
 TOKENS, SAMPLES = 128, 64

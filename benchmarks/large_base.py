@@ -25,12 +25,12 @@ from statistics import median
 
 import numpy as np
 
+from cstool.foundation.host_memory import BUDGET_VARIABLE
 from cstool.foundation.random_keys import key_of
 from cstool.model.graphs import build_graph
 from cstool.model.ir import Panel, Weight, panels_of
 from cstool.model.params import load_params
 from cstool.training.kernels.random import fill
-from cstool.training.machine.host_memory import BUDGET_VARIABLE
 from cstool.training.store import CheckpointWriter
 
 PARAMS, TOKENS = Path("params/gpt3_2p7b.yaml"), 512

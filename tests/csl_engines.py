@@ -25,7 +25,8 @@ from cstool.csl.sdk.variables import ENGINE_VARIABLE
 
 NOT_FILLED_IN = "%python_sdk_paint"
 """stands in sdk-examples for what csl-examples has: cs_python run.py"""
-TIMES = re.compile(r"\d+\.\d+ ?(s|ms|us|seconds)\b|^still simulating .*\n", re.MULTILINE)
+TIMES = re.compile(r"\d+\.\d+ ?(s|ms|us|seconds)\b")
+PROGRESS = re.compile(r"^still simulating .*\n", re.MULTILINE)
 """what depends on the clock of this machine"""
 
 
@@ -63,7 +64,7 @@ def outcome(directory: Path, script: str, engine: str) -> Outcome:
         seconds = time.perf_counter() - begun
         logs = {str(path.relative_to(copy)): path.read_text() for path in sorted(copy.rglob("sim.log"))}
         stats = {str(path.relative_to(copy)): json.loads(path.read_text()) for path in copy.rglob("sim_stats.json")}
-        output = TIMES.sub("_", (done.stdout + done.stderr).replace(folder, ""))
+        output = TIMES.sub("_", PROGRESS.sub("", (done.stdout + done.stderr).replace(folder, "")))
         return Outcome(done.returncode, output, logs, stats, seconds)
 
 

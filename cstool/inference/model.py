@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from cstool.foundation.errors import ClusterError, InferenceError
+from cstool.foundation.host_memory import available_memory_bytes
 from cstool.foundation.progress import Progress
 from cstool.inference.adapters import NO_ADAPTERS, AdapterSet, read_adapters
 from cstool.inference.memory import cache_bytes
@@ -33,7 +34,6 @@ from cstool.training.kernels.one_thread import one_blas_thread
 from cstool.training.kernels.quantized_rows import FORMATS
 from cstool.training.machine.cluster import TABLE
 from cstool.training.machine.grains import available_cores
-from cstool.training.machine.host_memory import available_memory_bytes
 from cstool.training.machine.memoryx.kept_model import KeptModel
 from cstool.training.machine.memoryx_store import keeps_adapters_apart, open_backing
 from cstool.training.machine.precision import matrices_of_products

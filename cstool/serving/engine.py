@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from cstool.foundation.errors import ClusterError, CstoolError
+from cstool.foundation.host_memory import available_memory_bytes
 from cstool.inference.decoding import Decoder
 from cstool.inference.drafts import Drafts
 from cstool.inference.memory import KvCache, cache_bytes
@@ -18,7 +19,6 @@ from cstool.inference.model import CACHE_SHARE
 from cstool.inference.pages import PAGE_TOKENS
 from cstool.inference.sequences import Made, TokenRequest
 from cstool.inference.walk import Walks
-from cstool.training.machine.host_memory import available_memory_bytes
 
 log = logging.getLogger("cstool")
 

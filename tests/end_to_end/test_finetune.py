@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from cstool.cli.verbs import finetune_needs
-from cstool.training.machine.host_memory import BUDGET_VARIABLE
+from cstool.foundation.host_memory import BUDGET_VARIABLE
 from cstool.training.store import CheckpointReader
 from tests.end_to_end.refusals import error, rows
 from tests.end_to_end.runs import gpt_params

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from cstool.foundation.host_memory import BUDGET_VARIABLE
 from cstool.model.params import load_params
 from cstool.training.host.job_needs import estimate_memory
 from cstool.training.machine.data_sets import check_data
-from cstool.training.machine.host_memory import BUDGET_VARIABLE
 from tests.end_to_end.refusals import error
 from tests.end_to_end.runs import gpt_params, latest_bits
 

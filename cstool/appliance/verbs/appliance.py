@@ -19,8 +19,8 @@ from cstool.appliance.queue.appliance import (
 from cstool.appliance.queue.job import Capacity
 from cstool.appliance.queue.root import make_shared_root, open_root
 from cstool.foundation.errors import CstoolError
+from cstool.foundation.host_memory import available_memory_bytes
 from cstool.foundation.words import BYTE_UNITS, parse_quantity
-from cstool.training.machine.host_memory import available_memory_bytes
 
 MOST_SYSTEMS = 192
 """CS-2 systems that a cluster of the vendor may have ("up to 192 CS-2s", Cerebras' announcement of MemoryX and SwarmX,

@@ -51,10 +51,10 @@ def check_needs(params: Params, folder: Path, *, merges: bool) -> Needs:
     Raises:
         CstoolError: there is not; the hint names flags with which there is, if there are such
     """
+    from cstool.foundation.host_memory import available_memory_bytes, memory_budget_bytes
     from cstool.model.graphs.statistics import count_statistics
     from cstool.training.host.job_needs import estimate_disk
     from cstool.training.machine.data_sets import check_data
-    from cstool.training.machine.host_memory import available_memory_bytes, memory_budget_bytes
 
     graph = check_data(params, _MODE)
     free_memory = memory_budget_bytes() or available_memory_bytes()

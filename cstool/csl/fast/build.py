@@ -8,6 +8,7 @@ import contextlib
 import mmap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,17 +23,27 @@ from cstool.csl.fabric.time_model import SIMULATOR, TimeModel
 from cstool.csl.fast import engine
 from cstool.csl.fast import state as s
 from cstool.csl.fast.code import Code, translate
-from cstool.csl.fast.instructions import HELD, LETTERS, MOST
+from cstool.csl.fast.instructions import BEFORE, HELD, LETTERS, Op
 from cstool.csl.fast.interpreter import function_address
+from cstool.csl.fast.operations import COUNT, TABLE
 from cstool.csl.fast.queues import SPARE
 from cstool.csl.fast.ramp import SPARE_OUTPUTS
+from cstool.foundation.errors import ClusterError
+from cstool.foundation.host_memory import available_memory_bytes
 
 Words = NDArray[np.int64]
 
 HANDLERS = {"color": s.HANDLER_COLOR, "input": s.HANDLER_INPUT, "output": s.HANDLER_OUTPUT}
 _SPARE_MEMORY = 64
-_EVENTS_OF_PE = 64
+_THREADS, _OTHERS = 10, 1800
+"""of a PE at most: operations in progress, words of queues, events, and elements that are read ahead"""
+_MEAN_THREADS, _MEAN_OTHERS = 4, 150
+"""of a PE, as the halo exchange has them (measured)"""
+_LINKS = 7
+"""links of a flow whose config the program changes, at most"""
 _SPARE_WORDS = 1 << 22
+_SMALL = 1 << 25
+"""words of a state that any machine has"""
 
 
 class HostEvent(NamedTuple):
@@ -159,6 +170,9 @@ def build(
         time_model: the time of each act of a PE
         strips: 1 or 2
         codes: the translated code of each program; None: translate it
+
+    Raises:
+        ClusterError: the state is larger than the free memory.
     """
     if codes is None:
         codes = [translate(each) for each in program.programs]
@@ -196,19 +210,38 @@ class _Builder:
         self.fused = fused
         self.time_model = time_model
         self.strips = strips
+        self.changes = any(map(may_bind, program.programs))
         self.colors = self._used_colors()
         self.count = program.width * program.height
         self.rows = [program.height * k // strips for k in range(strips + 1)]
-        flows = sum(int(np.count_nonzero(table >= 0)) for table in program.routes.values())
-        of_links = flows * (s.F_WORDS + 7 * s.L_WORDS)
-        of_operations = 10 * (s.T_OPERANDS + MOST * HELD)
-        of_pes = self.count * (of_operations + s.N_WORDS * _EVENTS_OF_PE + 40 * (len(self.colors) + 8))
-        self.pool = of_links + of_pes + _SPARE_WORDS
-        self.links = flows * 7 + 64
+        self.numbers = np.array([self._numbers(first, end) for first, end in pairwise(self.rows)])
+
+    def _numbers(self, first: int, end: int) -> tuple[int, int, int]:
+        """Flows, links, and words of operations (one for each PE) of the routers in some rows, at most."""
+        program, counts = self.program, np.zeros(len(self.program.configs), np.int64)
+        for table in program.routes.values():
+            numbers = table[first:end]
+            counts += np.bincount(numbers[numbers >= 0], minlength=len(counts))
+        links = [_LINKS if self.changes else _links_of(config) for config in program.configs]
+        words = np.array([_line(s.T_OPERANDS + BEFORE + HELD * operands_of(code)) for code in self.codes])
+        return int(counts.sum()), int(counts @ np.array(links, np.int64)), int(words[program.tiles[first:end]].sum())
+
+    def _pools(self, threads: int, others: int) -> list[int]:
+        """Words of records that are made while the program runs, strip by strip.
+
+        Args:
+            threads: operations in progress, of each PE
+            others: words of queues and events, of each PE
+        """
+        pes = self.program.width * np.diff(self.rows)
+        flow = _line(s.F_WORDS) + (2 * _line(s.G_WORDS) if self.changes else 0)
+        flows, links, operations = self.numbers.T
+        words = flows * flow + links * _line(s.L_WORDS) + operations * threads + pes * others
+        return [int(each) for each in words]
 
     def _used_colors(self) -> list[int]:
         program = self.program
-        if any(map(may_bind, program.programs)):
+        if self.changes:
             return list(range(COLORS))
         found = {*program.routes, *program.streams.values(), *(port.color for port in program.ports)}
         for each in program.programs:
@@ -229,11 +262,14 @@ class _Builder:
         tiles = program.tiles.reshape(-1)
         counts = [int(np.count_nonzero(tiles == number)) for number in range(len(blocks))]
         classes = [self._class_block(number) for number in range(len(blocks))]
-        lists = self.strips * (s.S_WORDS + 2 * s.WHEEL + s.SCRATCH + self._list_words())
+        lists = self.strips * (s.S_WORDS + 2 * s.WHEEL + s.SCRATCH)
+        lists += sum(sum(self._lists(row).values()) for row in range(self.strips))
         size = s.H_WORDS + lists + self.count + (s.G_WORDS + 1) * (len(program.configs) + 1)
         size += sum(len(block.words) for block in classes) + sum(map(_code_words, self.codes))
         size += sum(count * len(block.words) for count, block in zip(counts, blocks, strict=True))
-        f = self.f = _zeros(size + self.strips * self.pool + 8 * (len(blocks) + 8))
+        size += 8 * (len(blocks) + 8)
+        pools = self._room(size, lists)
+        f = self.f = _zeros(size + sum(pools))
         self._top = s.H_WORDS
         # Code names its own places by few bits: it comes first.
         of = [self._put_block(block) for block in classes]
@@ -268,10 +304,35 @@ class _Builder:
         for row in range(self.strips):
             strip = int(f[s.H_STRIP + row])
             self._top += -self._top & 7
-            f[strip + s.S_TOP] = self._take(self.pool)
+            f[strip + s.S_TOP] = self._take(pools[row])
             f[strip + s.S_LIMIT] = self._top
         engine.install(f)
         return Built(f, program, self.codes, [list(code.entries) for code in self.codes])
+
+    def _room(self, size: int, lists: int) -> list[int]:
+        """Words of the pool of each strip: for the most that its PEs can need, but no more than memory has.
+
+        Args:
+            size: words of all else
+            lists: those of them that are written in small part
+
+        Raises:
+            ClusterError: the state, as programs in general need it, is larger than the free memory.
+        """
+        pools = [pool + _SPARE_WORDS for pool in self._pools(_THREADS, _OTHERS)]
+        if size + sum(pools) < _SMALL:
+            return pools
+        free = available_memory_bytes()
+        need = 8 * (size - lists + sum(self._pools(_MEAN_THREADS, _MEAN_OTHERS)))
+        if need > free:
+            width, height = self.program.width, self.program.height
+            raise ClusterError(
+                f"{width} x {height} PEs: the simulation must fit the memory ({free:,} bytes are free), "
+                f"got {need:,} bytes",
+                f"a PE of this program takes {need // self.count:,} bytes; fewer PEs fit",
+            )
+        share = min(1.0, max(0, free // 8 - size) / sum(pools))
+        return [max(int(pool * share), _SPARE_WORDS) for pool in pools]
 
     def _take(self, words: int) -> int:
         at = self._top
@@ -298,9 +359,10 @@ class _Builder:
 
     # --- strips ---
 
-    def _lists(self) -> dict[int, int]:
+    def _lists(self, row: int) -> dict[int, int]:
         """Words of each list of a strip, by the field of its address."""
-        pes = self.count + self.program.width
+        pes = self.program.width * (self.rows[row + 1] - self.rows[row] + 1)
+        links = int(self.numbers[:, 1].sum()) + 64
         return {
             s.S_FAR: 3 * (16 * pes + 65536),
             s.S_HOPS_AT: 8 * pes,
@@ -310,16 +372,13 @@ class _Builder:
             s.S_DOWNS_AT + 1: 3 * pes,
             s.S_AWAKE_AT: pes,
             s.S_AWAKE_AT + 1: pes,
-            s.S_CREDITS_AT: self.links,
-            s.S_RAMPS_AT: self.links,
+            s.S_CREDITS_AT: links,
+            s.S_RAMPS_AT: links,
             s.S_OUT_HOPS_AT: 2 * self.program.width,
             s.S_OUT_HOPS_AT + 1: 2 * self.program.width,
             s.S_OUT_CREDITS_AT: COLORS * self.program.width,
             s.S_OUT_CREDITS_AT + 1: COLORS * self.program.width,
         }
-
-    def _list_words(self) -> int:
-        return sum(self._lists().values())
 
     def _strip(self, row: int) -> None:
         f = self.f
@@ -328,9 +387,10 @@ class _Builder:
         f[strip + s.S_NETWORK] = f[strip + s.S_MOVED] = -1
         f[strip + s.S_WHEEL] = self._take(2 * s.WHEEL)
         f[strip + s.S_SCRATCH] = self._take(s.SCRATCH)
-        for place, words in self._lists().items():
+        lists = self._lists(row)
+        for place, words in lists.items():
             f[strip + place] = self._take(words)
-        f[strip + s.S_FAR_LIMIT] = self._lists()[s.S_FAR] // 3
+        f[strip + s.S_FAR_LIMIT] = lists[s.S_FAR] // 3
         f[strip + s.S_FILTERS] = len(self.program.configs) + 1
 
     # --- routers ---
@@ -393,6 +453,7 @@ class _Builder:
             row = HANDLERS[handler.kind], handler.number, functions.get(handler.function, -1)
             at = words[s.C_HANDLERS] + 3 * k
             words[at : at + 3] = row
+        words[s.C_OPERANDS] = operands_of(code)
         words[s.C_TEXTS] = sum(len(each.texts) for each in self.codes[:number])
         return block
 
@@ -468,6 +529,26 @@ class _Builder:
             block.point(listed + k, at)
             if color in self.colors:
                 block.point(words[s.P_BY_COLOR] + s.INPUT_OF * len(self.colors) + self.colors.index(color), at)
+
+
+def _line(words: int) -> int:
+    """Words of a record of a pool, which begins with a line of the cache (`cells.allocate`)."""
+    return words + 7 & ~7
+
+
+def _links_of(config: ColorConfig) -> int:
+    """Links that a flow may make: behind its outputs, and from its CE."""
+    rx = tx = 0
+    for route in config.positions:
+        rx, tx = rx | route.rx, tx | route.tx
+    return (tx & (1 << s.PORTS_COUNT) - 1).bit_count() + (rx & 1)
+
+
+def operands_of(code: Code) -> int:
+    """The most operands of operations but `@map`, with one for a destination that may not be there."""
+    kinds, operations = code.rows[:, 0], code.rows[:, 1]
+    issued = operations[(kinds == Op.WAIT) | (kinds == Op.START)]
+    return 1 + int(TABLE[issued, COUNT].max(initial=1))
 
 
 def _code_words(code: Code) -> int:

@@ -208,9 +208,10 @@ class Module:
         if len(bodies) != 1 or len(bodies[0].args.args) != 1:
             raise UntranslatableError("a text without program(pe)")
         changing: set[str] = set()
-        for node in ast.walk(bodies[0]):
-            if isinstance(node, ast.Nonlocal):
-                changing.update(node.names)
+        for function in bodies[0].body:
+            for node in function.body if isinstance(function, ast.FunctionDef) else ():
+                if isinstance(node, ast.Nonlocal):
+                    changing.update(node.names)
         for statement in bodies[0].body:
             self._statement(statement, changing, bodies[0])
 

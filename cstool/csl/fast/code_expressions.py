@@ -239,7 +239,8 @@ class Expressions(ABC):
 
     def _kept(self, value: Val, later: ast.expr) -> Val:
         """A value that no part of a later expression changes: such a part is `name := ...`."""
-        if isinstance(value.place, Reg) and size_of(value.type) == 1:
+        simple = isinstance(later, (ast.Constant, ast.Name))
+        if not simple and isinstance(value.place, Reg) and size_of(value.type) == 1:
             named = [each for each in ast.walk(later) if isinstance(each, ast.NamedExpr)]
             if any(self.places.get(each.target.id) == value.place for each in named):
                 copy = self.temporary()

@@ -50,7 +50,10 @@ def undefined(program: ast.FunctionDef, name: str) -> Any:
             (node.args[at], each)
             for each in functions.values()
             for node in ast.walk(each)
-            if isinstance(node, ast.Call) and ast.unparse(node.func) == function.name and len(node.args) > at
+            if isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and node.func.id == function.name
+            and len(node.args) > at
         )
         return first(calls)
 

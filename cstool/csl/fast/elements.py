@@ -8,7 +8,7 @@ from cstool.csl.fabric.arch import SRAM_BYTES
 from cstool.csl.fast import codes
 from cstool.csl.fast.arithmetic import decode, encode, read, write
 from cstool.csl.fast.cells import allocate, fail
-from cstool.csl.fast.instructions import HELD, MOST
+from cstool.csl.fast.instructions import HELD
 from cstool.csl.fast.kernels import inner
 from cstool.csl.fast.operands import (
     FABIN,
@@ -83,7 +83,7 @@ def source(f, pe, thread, number):  # type: ignore[no-untyped-def]
         if f[thread + T_AHEAD_COUNT]:
             ahead = done - f[thread + T_AHEAD]
             if 0 <= ahead < f[thread + T_AHEAD_COUNT]:
-                return f[f[thread + T_AHEAD_AT] + ahead * MOST + number]
+                return f[f[thread + T_AHEAD_AT] + ahead * f[thread + T_SOURCES] + number - 1]
         return read(f, letter, f[pe + P_MEMORY] + place(f, operand, done))
     kind = f[operand]
     if kind == FABIN:
@@ -158,23 +158,23 @@ def read_ahead(f, pe, thread, most):  # type: ignore[no-untyped-def]
         return
     # Elements that are read already keep their values.
     had = max(0, f[thread + T_AHEAD] + f[thread + T_AHEAD_COUNT] - done) if f[thread + T_AHEAD_COUNT] else 0
-    at, skipped = f[thread + T_AHEAD_AT], done - f[thread + T_AHEAD]
-    if count > f[thread + T_AHEAD_SIZE]:
-        size = 64
-        while size < count:
+    at, skipped, sources = f[thread + T_AHEAD_AT], done - f[thread + T_AHEAD], f[thread + T_SOURCES]
+    if count * sources > f[thread + T_AHEAD_SIZE]:
+        size = 16
+        while size < count * sources:
             size *= 2
-        new = allocate(f, f[pe + P_STRIP], size * MOST)
+        new = allocate(f, f[pe + P_STRIP], size)
         if new == f[f[pe + P_STRIP] + S_SCRATCH]:
             return  # the pool is full: an error is noted
         f[thread + T_AHEAD_AT], f[thread + T_AHEAD_SIZE] = new, size
     to = f[thread + T_AHEAD_AT]
     if had:
-        for k in range(had * MOST):
-            f[to + k] = f[at + skipped * MOST + k]
+        for k in range(had * sources):
+            f[to + k] = f[at + skipped * sources + k]
     memory = f[pe + P_MEMORY]
     for k in range(had, count):
-        for number in range(1, f[thread + T_SOURCES] + 1):
+        for number in range(1, sources + 1):
             operand = thread + T_OPERANDS + number * HELD
             if f[operand + READS] == VECTOR:
-                f[to + k * MOST + number] = read(f, f[operand + LETTER], memory + place(f, operand, done + k))
+                f[to + k * sources + number - 1] = read(f, f[operand + LETTER], memory + place(f, operand, done + k))
     f[thread + T_AHEAD], f[thread + T_AHEAD_COUNT] = done, max(had, count)

@@ -40,6 +40,7 @@ from cstool.csl.fast.state import (
     G_FILTER,
     G_FILTER_ID,
     G_LIMITS,
+    G_OWNED,
     G_POP,
     G_RING,
     G_ROUTES,
@@ -151,8 +152,7 @@ def find_flow(f, pe, color):  # type: ignore[no-untyped-def]
 @inner
 def _set(f, flow, config):  # type: ignore[no-untyped-def]
     """Take a config: ways and links are found anew."""
-    for k in range(G_WORDS):
-        f[flow + F_CONFIG + k] = f[config + k]
+    f[flow + F_CONFIG] = config
     f[flow + F_TEARDOWN] = f[config + G_TEARDOWN]
     f[flow + F_PLAIN] = f[config + G_FILTER] == NO_FILTER and not f[config + G_SWAP]
     f[flow + F_POSITION] = f[config + G_CURRENT]
@@ -203,7 +203,7 @@ def from_ce(f, pe, color):  # type: ignore[no-untyped-def]
 @inner
 def _color_at(f, flow, port):  # type: ignore[no-untyped-def]
     """The color of wavelets behind an output port."""
-    swap = f[flow + F_CONFIG + G_SWAP]
+    swap = f[f[flow + F_CONFIG] + G_SWAP]
     if port == RAMP:
         swaps = 1 if swap == BOTH_SWAPS else 0
     else:
@@ -254,10 +254,10 @@ def way(f, strip, flow):  # type: ignore[no-untyped-def]
     if route >= 0:
         return route
     position = f[flow + F_POSITION]
-    if f[flow + F_TEARDOWN] or position >= f[flow + F_CONFIG + G_COUNT]:
+    if f[flow + F_TEARDOWN] or position >= f[f[flow + F_CONFIG] + G_COUNT]:
         route = 0
     else:
-        route = f[flow + F_CONFIG + G_ROUTES + position]
+        route = f[f[flow + F_CONFIG] + G_ROUTES + position]
         if not f[flow + F_MADE] >> position & 1:
             _make_links(f, strip, flow, route >> PORTS_COUNT)
             f[flow + F_MADE] |= 1 << position
@@ -342,7 +342,7 @@ def later_room(f, pe, color, room):  # type: ignore[no-untyped-def]
 
 @inner
 def later_change(f, pe, flow, config):  # type: ignore[no-untyped-def]
-    """A flow takes another config (a copy, which is freed) from the next cycle on; 0: its teardown ends."""
+    """A flow takes another config (a copy, which is its own then) from the next cycle on; 0: its teardown ends."""
     strip = f[pe + P_STRIP]
     append(f, strip + S_CHANGES, new_event(f, strip, CHANGE, pe, flow, config))
     _busy(f, strip, f[strip + S_NOW] + 1)
@@ -358,6 +358,7 @@ def new_config(f, strip, config):  # type: ignore[no-untyped-def]
         copy = allocate(f, strip, G_WORDS)
     for k in range(G_WORDS):
         f[copy + k] = f[config + k]
+    f[copy + G_OWNED] = 1
     return copy
 
 
@@ -381,12 +382,14 @@ def _change(f, strip, flow, config):  # type: ignore[no-untyped-def]
         f[flow + F_TEARDOWN] = f[flow + F_ENDING] = 0
         f[flow + F_ROUTE] = -1
         return
-    if f[config + G_FILTER_ID] != f[flow + F_CONFIG + G_FILTER_ID]:
+    if f[config + G_FILTER_ID] != f[f[flow + F_CONFIG] + G_FILTER_ID]:
         f[flow + F_NUMBER] = f[config + G_LIMITS]
     f[flow + F_PENDING] = 0
+    before = f[flow + F_CONFIG]
     _set(f, flow, config)
-    f[config] = f[strip + S_FREE_CONFIGS]
-    f[strip + S_FREE_CONFIGS] = config
+    if f[before + G_OWNED]:
+        f[before] = f[strip + S_FREE_CONFIGS]
+        f[strip + S_FREE_CONFIGS] = before
 
 
 @inner
@@ -557,7 +560,7 @@ def _goes_down(f, flow, word):  # type: ignore[no-untyped-def]
     is_control = word & CONTROL_BIT
     if is_control and control.ce_ignore(word):
         return False
-    config = flow + F_CONFIG
+    config = f[flow + F_CONFIG]
     kind = f[config + G_FILTER]
     if kind == NO_FILTER:
         return True
@@ -569,16 +572,16 @@ def _goes_down(f, flow, word):  # type: ignore[no-untyped-def]
 @inner
 def _following(f, flow):  # type: ignore[no-untyped-def]
     """The position that an advance leads to; -1 if it stays."""
-    last = f[flow + F_CONFIG + G_COUNT] - 1
+    last = f[f[flow + F_CONFIG] + G_COUNT] - 1
     if f[flow + F_POSITION] < last:
         return f[flow + F_POSITION] + 1
-    return 0 if f[flow + F_CONFIG + G_RING] and last > 0 else -1
+    return 0 if f[f[flow + F_CONFIG] + G_RING] and last > 0 else -1
 
 
 @inner
 def _obey(f, strip, flow, word, now):  # type: ignore[no-untyped-def]
     """A special wavelet leaves: count it, execute its command. Returns the wavelet that goes on."""
-    config = flow + F_CONFIG
+    config = f[flow + F_CONFIG]
     kind = f[config + G_FILTER]
     is_control = word & CONTROL_BIT
     if kind == COUNTER or (kind > COUNTER and not is_control):

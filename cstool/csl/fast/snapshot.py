@@ -144,10 +144,10 @@ class Snapshot:
 
     def _flow(self, router: Router, color: int, record: int) -> Flow:
         f = self._f
-        flow = Flow(router, color, self.config_at(record + s.F_CONFIG))
+        flow = Flow(router, color, self.config_at(int(f[record + s.F_CONFIG])))
         flow.position, flow.teardown = int(f[record + s.F_POSITION]), bool(f[record + s.F_TEARDOWN])
         flow.ending = bool(f[record + s.F_ENDING])
-        flow.pending = self.config_at(record + s.F_NEXT_CONFIG) if f[record + s.F_PENDING] else None
+        flow.pending = self.config_at(int(f[record + s.F_NEXT_CONFIG])) if f[record + s.F_PENDING] else None
         if flow.config.filter:
             flow.filter = start(flow.config.filter)
             if isinstance(flow.filter, Counter):

@@ -191,6 +191,8 @@ C_TASKS_COUNT = _c()
 C_FIFOS_COUNT = _c()
 C_CODE = _c()
 """address of its translated code (`instructions.BLOCK`)"""
+C_OPERANDS = _c()
+"""most operands of an operation, but for `@map`"""
 C_TEXTS = _c()
 """number of its first text among the texts of all classes"""
 C_NUMBER = _c()
@@ -463,9 +465,9 @@ T_KEPT = _t(0)
 T_AHEAD_AT = _t()
 """the words of elements that are read already"""
 T_AHEAD_SIZE = _t()
-"""elements that there is room for"""
+"""words that there is room for: an element of each source, then the next"""
 T_ROOM = _t()
-"""operands that the record has room for"""
+"""operands that the record has room for: `C_OPERANDS`, or `MOST`"""
 T_NEXT_FREE = _t()
 T_OPERANDS = _t.line() + 4
 """from here on: its operands, `HELD` words each; each has its four words of `operands` before"""
@@ -489,6 +491,8 @@ G_LIMITS = _g(3)
 """three words"""
 G_FILTER_ID = _g()
 """a filter goes on counting where the next config has the same id"""
+G_OWNED = _g()
+"""1: a copy, for one flow; 0: the program's"""
 G_WORDS = _g()
 
 NO_FILTER, RANGE, COUNTER, COUNTER_OF_DATA = range(4)
@@ -514,12 +518,12 @@ F_MADE = _f()
 """set of positions whose links have been made"""
 F_IN = _f(5)
 """five words: buffers by input port"""
-F_CONFIG = _f(G_WORDS)
-"""the config as it was set last (G)"""
+F_CONFIG = _f()
+"""address of the config that was set last (G); flows share the configs of the program"""
 F_NUMBER = _f()
 """number of the next wavelet for a filter that counts"""
-F_NEXT_CONFIG = _f(G_WORDS)
-"""the config from the next cycle on (G), where `F_PENDING` says that there is one"""
+F_NEXT_CONFIG = _f()
+"""address of the config from the next cycle on (G), where `F_PENDING` says that there is one"""
 F_WORDS = _f()
 
 # --- L: a link, and the buffer at its end; or the way down a ramp ---

@@ -11,6 +11,7 @@ from cstool.csl.fast.state import (
     C_ANY_RECOLORED,
     C_ARCH,
     C_MICROTHREADS,
+    C_OPERANDS,
     COMPLETE,
     P_BASE,
     P_CLASS,
@@ -59,7 +60,7 @@ def new_thread(f, pe, room):  # type: ignore[no-untyped-def]
     if thread:
         f[first] = f[thread + T_NEXT_FREE]
     else:
-        room = MOST if room > FEW else FEW
+        room = MOST if room > FEW else f[f[pe + P_CLASS] + C_OPERANDS]
         thread = allocate(f, f[pe + P_STRIP], T_OPERANDS + BEFORE + room * HELD)
         f[thread + T_ROOM] = room
     for k in range(T_KEPT):

@@ -38,7 +38,6 @@ from cstool.csl.fast.state import (
     G_ROUTES,
     G_SWAP,
     G_TEARDOWN,
-    G_WORDS,
     HANDLER_COLOR,
     HANDLER_OUTPUT,
     N_A,
@@ -78,8 +77,8 @@ def config_of(f, pe, color):  # type: ignore[no-untyped-def]
     if not found:
         return 0
     if f[found + F_PENDING]:
-        return new_config(f, strip, found + F_NEXT_CONFIG)
-    config = new_config(f, strip, found + F_CONFIG)
+        return new_config(f, strip, f[found + F_NEXT_CONFIG])
+    config = new_config(f, strip, f[found + F_CONFIG])
     f[config + G_CURRENT] = f[found + F_POSITION]
     f[config + G_TEARDOWN] = f[found + F_TEARDOWN] and not f[found + F_ENDING]
     if f[config + G_FILTER] >= COUNTER and f[config + G_LIMITS] != f[found + F_NUMBER]:
@@ -160,19 +159,18 @@ def _same(f, one, other):  # type: ignore[no-untyped-def]
 
 @inner
 def set_config(f, pe, color, config):  # type: ignore[no-untyped-def]
-    """Change a color from the next cycle on; `config` is freed then."""
+    """Change a color from the next cycle on; `config` is the flow's own then."""
     strip = f[pe + P_STRIP]
     flow = find_flow(f, pe, color)
     if not f[flow + F_PENDING]:
         now = config_of(f, pe, color)
         if _same_filter(f, config, now):  # it is not touched: it goes on counting
             for k in range(3):
-                f[config + G_LIMITS + k] = f[flow + F_CONFIG + G_LIMITS + k]
-            f[config + G_FILTER_ID] = f[flow + F_CONFIG + G_FILTER_ID]
+                f[config + G_LIMITS + k] = f[f[flow + F_CONFIG] + G_LIMITS + k]
+            f[config + G_FILTER_ID] = f[f[flow + F_CONFIG] + G_FILTER_ID]
         _free(f, strip, now)
     f[flow + F_PENDING] = 1
-    for k in range(G_WORDS):
-        f[flow + F_NEXT_CONFIG + k] = f[config + k]
+    f[flow + F_NEXT_CONFIG] = config
     later_change(f, pe, flow, config)
 
 
@@ -181,7 +179,8 @@ def end_teardown(f, pe, color):  # type: ignore[no-untyped-def]
     """The program ends the teardown of a color: wavelets pass again from the next cycle on."""
     flow = find_flow(f, pe, color)
     f[flow + F_ENDING] = 1
-    f[flow + F_NEXT_CONFIG + G_TEARDOWN] = 0
+    if f[flow + F_PENDING]:
+        f[f[flow + F_NEXT_CONFIG] + G_TEARDOWN] = 0
     later_change(f, pe, flow, 0)
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields, replace
 from math import ceil, prod
 
 from cstool.foundation.errors import ClusterError
+from cstool.foundation.host_memory import UNCOUNTED_BYTES, available_memory_bytes
 from cstool.model.ir import Graph, panel_sizes
 from cstool.model.optimizers import Optimizer, make_optimizer, whole_arrays
 from cstool.model.params import DataloaderParams, Params
@@ -20,7 +21,6 @@ from cstool.training.machine.appliance import EVALUATION_PART
 from cstool.training.machine.budgets import ACTIVATION_SHARE, BUFFER_SHARE, MOST_IN_FLIGHT
 from cstool.training.machine.buffers import PANELS_IN_FLIGHT, in_flight_bytes, most_in_flight_bytes
 from cstool.training.machine.grains import grain_samples, lanes_for
-from cstool.training.machine.host_memory import UNCOUNTED_BYTES, available_memory_bytes
 from cstool.training.machine.lanes import STAGES_APART
 from cstool.training.machine.layout import Layout, lay_out
 from cstool.training.machine.memoryx.kept_model import KeptModel

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from cstool.foundation.host_memory import available_memory_bytes
 from cstool.model.graphs.statistics import FLOAT32_BYTES
 from cstool.model.ir import Graph
 from cstool.model.optimizers import costed_optimizer, state_share
@@ -15,7 +16,6 @@ from cstool.training.host.step import HostRates, HostSetup
 from cstool.training.host.traffic import count_traffic, planned_bytes
 from cstool.training.kernels.shared_gemm import PARTS
 from cstool.training.machine.grains import cores_of_rank, grain_samples, lanes_for
-from cstool.training.machine.host_memory import available_memory_bytes
 from cstool.training.machine.layout import Layout, lay_out
 from cstool.training.machine.memoryx.kept_model import KeptModel
 from cstool.training.machine.memoryx.shards import Shards, deal_panels

@@ -1,11 +1,11 @@
 """Budgets of the host's memory: needs of weights, optimizer state and gradients, and room for activations."""
 
 from cstool.foundation.errors import ClusterError
+from cstool.foundation.host_memory import available_memory_bytes, memory_budget_bytes
 from cstool.model.ir import Graph
 from cstool.model.params import Params
 from cstool.training.machine.buffers import PANELS_IN_FLIGHT, in_flight_bytes, most_in_flight_bytes
 from cstool.training.machine.grains import available_cores
-from cstool.training.machine.host_memory import available_memory_bytes, memory_budget_bytes
 from cstool.training.machine.memoryx.kept_model import KeptModel
 
 ACTIVATION_SHARE = 0.8

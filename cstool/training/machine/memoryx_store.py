@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cstool.foundation.errors import ClusterError, StoreError
+from cstool.foundation.host_memory import BUDGET_VARIABLE, available_memory_bytes, memory_budget_bytes
 from cstool.foundation.words import bytes_text
 from cstool.model.ir import panels_of
 from cstool.model.optimizers import whole_arrays
@@ -17,7 +18,6 @@ from cstool.model.params import ALL_STATES, Params
 from cstool.training.machine.budgets import file_memory_bytes, update_threads
 from cstool.training.machine.committed import Committed, dealt_rows
 from cstool.training.machine.grains import available_cores
-from cstool.training.machine.host_memory import BUDGET_VARIABLE, available_memory_bytes, memory_budget_bytes
 from cstool.training.machine.lending import is_beside_base, open_lent
 from cstool.training.machine.memoryx.kept_model import KeptModel
 from cstool.training.machine.memoryx.shards import Shards, deal_panels, dealt_already

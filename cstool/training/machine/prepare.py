@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from cstool.foundation.errors import CheckpointError
+from cstool.foundation.host_memory import memory_budget_bytes
 from cstool.foundation.progress import Progress
 from cstool.model.ir import Graph
 from cstool.model.optimizers import Optimizer, rule_name
@@ -31,7 +32,6 @@ from cstool.training.kernels.gemm_providers import BFLOAT16_NAME, FLOAT32
 from cstool.training.kernels.quantized_rows import FORMATS
 from cstool.training.kernels.second_process import second_process
 from cstool.training.machine.grains import GRAIN_TOKENS, available_cores
-from cstool.training.machine.host_memory import memory_budget_bytes
 from cstool.training.store import sweep_temporary
 
 log = logging.getLogger("cstool")

@@ -8,6 +8,7 @@ from contextlib import ExitStack, suppress
 from typing import Any, NamedTuple, NoReturn
 
 from cstool.foundation.errors import NonFiniteError
+from cstool.foundation.host_memory import available_memory_bytes
 from cstool.foundation.progress import Silent
 from cstool.training.data import Dataset
 from cstool.training.kernels.gemm_providers import choose_gemm
@@ -16,7 +17,6 @@ from cstool.training.machine.budgets import ACTIVATION_SHARE, update_threads
 from cstool.training.machine.buffers import in_flight_bytes
 from cstool.training.machine.cluster import Cluster
 from cstool.training.machine.committed import LookForShards, TellRows, rows_of, shards_in
-from cstool.training.machine.host_memory import available_memory_bytes
 from cstool.training.machine.inputs import InputWorker, Share
 from cstool.training.machine.meeting import Gathered
 from cstool.training.machine.memoryx import MemoryX

@@ -60,7 +60,7 @@ def change(f, pe, color, words):
     """Give a color another config."""
     strip = f[s.H_STRIP]
     config = new_config(f, strip, f[f[strip + s.S_SCRATCH]] * 0 + f[strip + s.S_SCRATCH])
-    for k in range(s.G_WORDS):
+    for k in range(s.G_OWNED):
         f[config + k] = words[k]
     tile.set_config(f, pe, color, config)
 
@@ -163,7 +163,7 @@ class FastRun:
         """The words of a config as it is now, without the id of its filter."""
         words = np.zeros(s.G_WORDS, np.int64)
         shown(self.f, self.built.pe(pe), color, words)
-        return words.tolist()[:-1]
+        return words.tolist()[: s.G_FILTER_ID]
 
 
 __all__ = ["COLORS", "FastRun"]

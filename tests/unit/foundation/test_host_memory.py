@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from cstool.foundation.errors import ClusterError
-from cstool.training.machine.host_memory import (
+from cstool.foundation.host_memory import (
     BUDGET_VARIABLE,
     UNCOUNTED_BYTES,
     available_memory_bytes,
