@@ -101,8 +101,8 @@ def test_refused(run, flags, sets, said):
 
 LOSS = 2e-6
 """Largest difference of a GPT's loss: a logarithm of 256 classes, near 5.5, of which a unit in the last place is 5e-7;
-the logits have errors of that size. Gradients are within 5e-7 of their largest, and updates of AdamW are 3e-3 at most,
-so weights drift apart by some 1e-8 a step where a gradient is not nearly 0."""
+the logits have errors of that size. Gradients are within 1e-6 of their largest, and a step of AdamW is 3e-3 at most, so
+weights drift apart by some 3e-9 a step, but for those whose gradient is nearly 0."""
 
 
 @pytest.fixture
