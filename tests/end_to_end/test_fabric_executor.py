@@ -150,6 +150,21 @@ def test_a_gpt_goes_on_from_a_checkpoint_with_the_same_bits(run_block, cstool, t
     assert "60 tensors compared, 0 differ" in cstool("checkpoint", "diff", *paths).stdout
 
 
+@pytest.mark.lab
+@pytest.mark.takes("steps of a block are simulated")
+@pytest.mark.parametrize(
+    "sets",
+    [{"init.sparsity": "{algorithm: static, sparsity: 0.5}"}, {"init.frozen": "first:1"}],
+    ids=["sparse", "frozen"],
+)
+def test_sparse_and_frozen_weights_of_a_gpt(run_block, sets):
+    flags = "--num_steps", "3", "--json"
+    fabric, host = (
+        run_block(name, *flags, *more, **sets) for name, more in (("a", ["--executor", "fabric"]), ("b", []))
+    )
+    np.testing.assert_allclose(fabric.document["losses"], host.document["losses"], rtol=0, atol=LOSS)
+
+
 @pytest.mark.parametrize(
     ("sets", "said"),
     [
