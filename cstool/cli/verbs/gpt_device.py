@@ -58,7 +58,7 @@ def _program(graph: Graph) -> GptProgram:
     """The program on the fewest rows of PEs that it fits.
 
     Raises:
-        CompileError: that of the most rows
+        CompileError: it does not fit the most rows, or an op has no program
     """
     error = None
     for rows in _rows(graph.tokens):
@@ -78,7 +78,7 @@ def _rows(tokens: int) -> Iterator[int]:
 
 @dataclass(frozen=True)
 class _OnFabric:
-    """An op on the fabric. Activations and deltas stay there; only those of embedded tokens pass."""
+    """An op on the fabric. Activations and deltas stay there, but for embedded tokens and their delta."""
 
     fabric: SimulatedFabric
     gpt: GptOnFabric

@@ -13,6 +13,7 @@ columns); row y has tokens [y * t, (y + 1) * t). An activation of a PE is [i, t]
     - `column.csl`: weights down a column (`send`, `receive`), sums of gradients down it (`sum`).
     - `products.csl`: y += W x, dx += W' dy, dW += dy x', for weights that arrive from the north, dense or sparse.
     - `vectors.csl`: bias, ReLU and its delta.
+    - `functions.csl`: exponentials, reciprocals, logarithms, GELU of whole vectors; a GPT has them, too.
     - `loss.csl`: softmax cross entropy and its delta.
 - `emit.py`: writes a folder: `layout.csl`, `pe.csl`, the pieces, `host.py`, `network.json`, `run.py`,
   `commands_wse3.sh`.

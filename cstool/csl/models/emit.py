@@ -15,7 +15,7 @@ from cstool.csl.language.source import Source
 from cstool.csl.models.memory import Memory, plan_memory
 from cstool.csl.models.network import Network
 
-PIECES = ("row.csl", "column.csl", "products.csl", "vectors.csl", "loss.csl")
+PIECES = ("row.csl", "column.csl", "products.csl", "vectors.csl", "functions.csl", "loss.csl")
 """code that is the same for all networks"""
 WEST, EAST, NORTH, SOUTH = 4, 3, 1, 1
 """columns and rows that memcpy takes around a program"""

@@ -36,7 +36,7 @@ WORK_ARRAYS = ("work_0", "work_1", "work_2", "work_3")
 COPIED = (
     "gpt/grid.csl",
     "gpt/ops.csl",
-    "gpt/functions.csl",
+    "pieces/functions.csl",
     "gpt/reference.py",
     "gpt/run.py",
     "gpt_host.py",
@@ -235,6 +235,8 @@ class _Writer:
     """calls in CSL, by function"""
     begun: set[str] = field(default_factory=set)
     """arrays whose delta the functions so far write"""
+    head_columns: int = 0
+    """columns of PEs that have features of the same head; 0 before the first attention"""
 
     def program(self, ops: Sequence[GraphOp], features: Mapping[str, int]) -> GptProgram:
         grid = self.grid
@@ -323,12 +325,16 @@ class _Writer:
             f"a column of PEs must have whole heads, or a head whole columns, got {width} features of a column"
             f" and {head} of a head",
         )
-        name, scores = array_name(op.name), of["heads"] * grid.own_tokens * grid.tokens
+        heads, head_columns = max(1, width // head), max(1, head // width)
+        others = self.head_columns or head_columns
+        self._must(op, head_columns == others, f"heads must be on {others} columns, got {head_columns}")
+        self.head_columns = head_columns
+        name, scores = array_name(op.name), heads * grid.own_tokens * grid.tokens
         sizes = {"keys": width * grid.tokens, "values": width * grid.tokens, "p": scores}
         self.more |= {f"{name}_{part}": words for part, words in sizes.items()}
         self.apart.add(f"{name}_p")
         self.more |= {f"delta_{part}": max(words, self.more.get(f"delta_{part}", 0)) for part, words in sizes.items()}
-        return self._step(op, 0, width, of["heads"], head, float(of["scale"]))
+        return self._step(op, 0, width, heads, head, float(of["scale"]))
 
     def _activation(self, op: GraphOp) -> Step:
         function = op.attributes["function"]
@@ -427,7 +433,13 @@ class _Writer:
         names = [f'  @export_name("{name}", [*]f32, true);' for name in arrays]
         names += ['  @export_name("labels", [*]u32, true);']
         names += [f'  @export_name("{name}", fn()void);' for name in self.bodies]
-        return _text("layout", columns=self.grid.columns, rows=self.grid.rows, names="\n".join(names))
+        return _text(
+            "layout",
+            columns=self.grid.columns,
+            rows=self.grid.rows,
+            head_columns=self.head_columns or 1,
+            names="\n".join(names),
+        )
 
     def _pe(self, arrays: Mapping[str, int]) -> str:
         lines = [line for name, words in arrays.items() for line in _array(name, words, name in self.apart)]

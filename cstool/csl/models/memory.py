@@ -7,8 +7,10 @@ from cstool.csl.models.network import Linear, Network
 from cstool.foundation.errors import CompileError
 
 FLOAT_BYTES = 4
-CODE_BYTES, LAYER_BYTES = 3_072, 768
+CODE_BYTES, LAYER_BYTES = 3_712, 768
 """kept for code and small variables, and more for each layer; a test compiles networks and looks"""
+WORK_VECTORS = 4
+"""of `loss.csl`, an element of each token and one more"""
 
 
 @dataclass(frozen=True)
@@ -40,8 +42,9 @@ class Memory:
 
 
 def room_bytes(network: Network) -> int:
-    """Memory of a PE beside the code [bytes]."""
-    return SRAM_BYTES - CODE_BYTES - LAYER_BYTES * len(network.layers)
+    """Memory of a PE beside the code, and beside the vectors that functions of the loss work with [bytes]."""
+    vectors = WORK_VECTORS * (network.tokens + 1)
+    return SRAM_BYTES - CODE_BYTES - LAYER_BYTES * len(network.layers) - FLOAT_BYTES * vectors
 
 
 def plan_memory(network: Network) -> Memory:

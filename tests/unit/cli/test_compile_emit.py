@@ -14,7 +14,7 @@ SMALL = (
     "csl",
 )
 PROGRAM = {
-    *("layout.csl", "pe.csl", "row.csl", "column.csl", "products.csl", "vectors.csl", "loss.csl"),
+    *("layout.csl", "pe.csl", "row.csl", "column.csl", "products.csl", "vectors.csl", "functions.csl", "loss.csl"),
     *("host.py", "network.json", "run.py", "commands_wse3.sh"),
 }
 
@@ -28,7 +28,7 @@ def test_it_writes_a_program(cstool):
     asked = "compile", "--params", "fc_mnist", "--compile_dir", "kept", "--pes", "2,1", *SMALL
     said = cstool(*asked, "-o", "digits").said
     assert said.splitlines()[-2:] == [
-        "written digits: 11 files, 2 x 1 PEs of wse3, 4 tokens and 392, 2, 5 features to each",
+        "written digits: 12 files, 2 x 1 PEs of wse3, 4 tokens and 392, 2, 5 features to each",
         "`cstool fabric run digits --arch wse3` runs it",
     ]
     assert {path.name for path in Path("digits").iterdir()} == PROGRAM

@@ -231,7 +231,7 @@ def test_a_rectangle_that_does_not_fit():
 def test_arrays_that_are_too_large_are_named():
     sizes = {"hidden_size": 64, "filter_size": 256}
     assert refusal(ops_of(graph(**sizes)), Grid(2, 2, 8), **sizes) == (
-        "arrays of a PE: must take at most 37,376 bytes, got 72,032, 34,656 more, of which stream 32,768, full 4,096,"
+        "arrays of a PE: must take at most 37,376 bytes, got 73,824, 36,448 more, of which stream 32,768, full 4,096,"
         f" delta_layers_0_ffn_0_activation 2,048; the widest weights are of {LAYER}.ffn.ffn.0.linear_layer\n"
         "hint: narrower layers, shorter samples, or more than 2 x 2 PEs"
     )

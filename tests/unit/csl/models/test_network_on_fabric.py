@@ -192,7 +192,7 @@ def test_a_layer_that_does_not_fit_is_named():
     with pytest.raises(CompileError) as caught:
         plan_memory(network)
     assert caught.value.message == (
-        "fc.0: must fit 44,544 bytes of a PE beside the code, needs 181,128, 136,584 more (2 x 1 PEs, 8 tokens to each)"
+        "fc.0: must fit 43,760 bytes of a PE beside the code, needs 181,128, 137,368 more (2 x 1 PEs, 8 tokens to each)"
     )
     assert caught.value.hint == "narrower hidden_sizes, a smaller batch_size, or a larger rectangle"
 
