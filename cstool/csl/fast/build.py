@@ -23,7 +23,7 @@ from cstool.csl.fabric.time_model import SIMULATOR, TimeModel
 from cstool.csl.fast import engine
 from cstool.csl.fast import state as s
 from cstool.csl.fast.code import Code, translate
-from cstool.csl.fast.instructions import BEFORE, FEW, HELD, LETTERS, Op
+from cstool.csl.fast.instructions import BEFORE, HELD, LETTERS, Op
 from cstool.csl.fast.interpreter import function_address
 from cstool.csl.fast.operations import COUNT, TABLE
 from cstool.csl.fast.queues import SPARE
@@ -558,11 +558,10 @@ def _links_of(config: ColorConfig) -> int:
 
 
 def operands_of(code: Code) -> int:
-    """The most operands of operations with `FEW` at most, with one for a destination that may not be there."""
-    kinds, operations, given = code.rows[:, 0], code.rows[:, 1], code.rows[:, 3]
-    sources = TABLE[operations[(kinds == Op.WAIT) | (kinds == Op.START)], COUNT]
-    mapped = given[kinds == Op.MAP]
-    return 1 + max(int(sources.max(initial=1)), int(mapped[mapped < FEW].max(initial=1)))
+    """The most operands of operations but `@map`, with one for a destination that may not be there."""
+    kinds, operations = code.rows[:, 0], code.rows[:, 1]
+    issued = operations[(kinds == Op.WAIT) | (kinds == Op.START)]
+    return 1 + int(TABLE[issued, COUNT].max(initial=1))
 
 
 def _code_words(code: Code) -> int:
