@@ -137,8 +137,8 @@ class Kind(IntEnum):
 
 RECORD = 16
 """words of the largest record"""
-FEW, MOST = 4, 7
-"""operands of an operation: of all but few, and of any"""
+MOST = 7
+"""operands of an operation at most: of `@map`"""
 BEFORE = -4
 """first word of a held operand, from its record on"""
 HELD = 24

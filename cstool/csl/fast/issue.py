@@ -7,7 +7,7 @@ from cstool.csl.fast.arithmetic import encode
 from cstool.csl.fast.bits import get_i32
 from cstool.csl.fast.cells import fail
 from cstool.csl.fast.elements import INDEXED, REDUCED, VECTOR
-from cstool.csl.fast.instructions import BEFORE, FEW, HELD, ROW, Op
+from cstool.csl.fast.instructions import BEFORE, HELD, ROW, Op
 from cstool.csl.fast.kernels import inner
 from cstool.csl.fast.operands import (
     FABIN,
@@ -202,7 +202,8 @@ def empty_thread(f, pe, operation, held, n, shift, room):  # type: ignore[no-unt
 def _thread(f, pe, operation, held, n, settings, number, line):  # type: ignore[no-untyped-def]
     """A thread for an operation; 0 after an error."""
     has_dest = TABLE[operation, DEST] >= 0
-    thread = empty_thread(f, pe, operation, held, n, 0 if has_dest else 1, FEW)
+    shift = 0 if has_dest else 1
+    thread = empty_thread(f, pe, operation, held, n, shift, n + shift)
     f[thread + T_NUMBER] = number
     f[thread + T_LINE] = line
     f[thread + T_ACTIVATE] = f[settings]

@@ -313,7 +313,7 @@ P_NUMBERED = _p(8)
 """eight words: operation of each microthread, or 0"""
 P_QUEUED = _p()
 P_FREE_OPERATIONS = _p(2)
-"""two words: first of the operation records that may be used again, with room for `FEW` operands, and for `MOST`"""
+"""two words: first of the operation records that may be used again: of `C_OPERANDS` operands, and of `MOST`"""
 P_CARRY = _p()
 P_FLUSHED_INPUTS = _p()
 P_FLUSHED_OUTPUTS = _p()

@@ -3,7 +3,7 @@
 from cstool.csl.fabric.vector import START
 from cstool.csl.fast import codes
 from cstool.csl.fast.cells import allocate, fail, schedule
-from cstool.csl.fast.instructions import BEFORE, FEW, HELD, MOST
+from cstool.csl.fast.instructions import BEFORE, HELD, MOST
 from cstool.csl.fast.kernels import inner
 from cstool.csl.fast.picker import set_cycles, settle, tick_at
 from cstool.csl.fast.ramp import recolor
@@ -55,12 +55,13 @@ from cstool.csl.fast.state import (
 @inner
 def new_thread(f, pe, room):  # type: ignore[no-untyped-def]
     """An operation record with room for so many operands; its fields are as of an operation without settings."""
-    first = pe + P_FREE_OPERATIONS + (room > FEW)
+    few = f[f[pe + P_CLASS] + C_OPERANDS]
+    first = pe + P_FREE_OPERATIONS + (room > few)
     thread = f[first]
     if thread:
         f[first] = f[thread + T_NEXT_FREE]
     else:
-        room = MOST if room > FEW else f[f[pe + P_CLASS] + C_OPERANDS]
+        room = MOST if room > few else few
         thread = allocate(f, f[pe + P_STRIP], T_OPERANDS + BEFORE + room * HELD)
         f[thread + T_ROOM] = room
     for k in range(T_KEPT):
@@ -75,7 +76,7 @@ def new_thread(f, pe, room):  # type: ignore[no-untyped-def]
 @inner
 def free_thread(f, pe, thread):  # type: ignore[no-untyped-def]
     """Give an operation record back."""
-    first = pe + P_FREE_OPERATIONS + (f[thread + T_ROOM] > FEW)
+    first = pe + P_FREE_OPERATIONS + (f[thread + T_ROOM] > f[f[pe + P_CLASS] + C_OPERANDS])
     f[thread + T_NEXT_FREE] = f[first]
     f[first] = thread
 
