@@ -380,7 +380,8 @@ class FastSimulation:
         f = self.built.words
         pes = f[f[s.H_PES] :][: f[s.H_COUNT]]
         fields = (s.P_RUNNING, s.P_THREADS_COUNT, s.P_SYNCHRONOUS)
-        return float(np.any([f[pes + field] != 0 for field in fields], axis=0).mean())
+        ahead = f[pes + s.P_FREE_FROM] > self.events.now  # code runs at once, its cycles pass later
+        return float(np.any([ahead, *(f[pes + field] != 0 for field in fields)], axis=0).mean())
 
     def busiest(self) -> Busiest:
         """As `Simulation.busiest`."""
