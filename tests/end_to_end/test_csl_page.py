@@ -14,7 +14,7 @@ import pytest
 
 from cstool.csl.commands.fabric_report import builtins_markdown
 from cstool.csl.language.compile import LIBRARY
-from cstool.csl.sdk import simulator
+from cstool.csl.sdk import variables
 from cstool.csl.sdk.cs_python import SITE
 from cstool.csl.sdk.cslc import main as cslc
 from cstool.csl.sdk.examples import read_result
@@ -121,7 +121,7 @@ def test_the_tables_of_builtins_libraries_package_variables_and_programs_are_tho
     assert f"\n| library | |\n|---|---|\n{libraries_markdown()}\n" in PAGE
     assert f"\n| module | what is there |\n|---|---|\n{host_markdown()}\n" in PAGE
     named = {row[0] for row in rows("| variable | flag | |")} - {"`CSL_IMPORT_PATH`"}
-    assert named == {f"`{value}`" for name, value in vars(simulator).items() if name.endswith("_VARIABLE")}
+    assert named == {f"`{value}`" for name, value in vars(variables).items() if name.endswith("_VARIABLE")}
     named = re.findall(r"^\| \[(\w+)\]\((\w+)\)", (EXAMPLES / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert sorted(named) == sorted((path.parent.name,) * 2 for path in EXAMPLES.glob("*/run.py"))
 
