@@ -336,7 +336,7 @@ def _draw_result(example: CslExample, result: ExampleResult, stats: FabricStats,
     values = result.picture
     assert values is not None
     said = f"{example.summary}: {stats.width} x {stats.height} PEs of {stats.arch}, simulated."
-    _write(lambda: result_page(values, example.name, said, result.of), path, "light")
+    _write(lambda: result_page(values, example.name, said, result.of, upward=result.upward), path, "light")
 
 
 def load_stats(path: str | Path) -> FabricStats:

@@ -76,6 +76,7 @@ def check(
     *,
     picture: np.ndarray | None = None,
     of: str = "",
+    upward: bool = False,
     cycles: float = 0.0,
     per: str = "",
 ) -> None:
@@ -85,8 +86,9 @@ def check(
         found: the result of the fabric
         expected: that of the twin, of the same shape
         tolerance: the largest difference that is allowed
-        picture: one or two dimensions to draw: the first row is at the top
+        picture: one or two dimensions to draw
         of: what the picture shows
+        upward: whether the first row is at the bottom; it is at the top otherwise
         cycles: simulated cycles that the program measured, of one `per`
         per: such as "an iteration"
     """
@@ -96,6 +98,7 @@ def check(
     drawn = np.zeros(0) if picture is None else picture
     np.savez(
         "result.npz",
-        found=found, expected=expected, tolerance=tolerance, picture=drawn, of=of, cycles=cycles, per=per,
+        found=found, expected=expected, tolerance=tolerance, picture=drawn, of=of, upward=upward,
+        cycles=cycles, per=per,
     )  # fmt: skip
     print("SUCCESS")

@@ -20,14 +20,15 @@ SIGNED = "RdBu_r"
 """of amounts of both signs: white is zero"""
 
 
-def result_page(values: NDArray[Any], title: str, said: str, of: str) -> Page:
+def result_page(values: NDArray[Any], title: str, said: str, of: str, *, upward: bool = False) -> Page:
     """Return the picture of a result.
 
     Args:
-        values: [rows, columns], the first row at the top, or [n]
+        values: [rows, columns], or [n]
         title: heading of the page
         said: text below it
         of: what is drawn
+        upward: whether the first row is at the bottom; it is at the top otherwise
     """
     height = WIDTH_PT * 0.4 if values.ndim == 1 else min(WIDTH_PT, (WIDTH_PT - BAR_PT) * _aspect(values))
 
@@ -45,9 +46,10 @@ def result_page(values: NDArray[Any], title: str, said: str, of: str) -> Page:
         if is_signed:
             low, high = min(low, -high), max(high, -low)
         axes.yaxis.set_major_locator(MaxNLocator(integer=True))
-        image = axes.imshow(
-            values, cmap=SIGNED if is_signed else COLORS, vmin=low, vmax=high, interpolation="nearest", aspect="auto"
-        )
+        colors = SIGNED if is_signed else COLORS
+        image = axes.imshow(values, cmap=colors, vmin=low, vmax=high, interpolation="nearest", aspect="auto")
+        if upward:
+            axes.invert_yaxis()
         assert block.figure is not None
         bar = block.inset_axes((LEFT_PT + width + 10, TOP_PT, 9, height), transform=block.transData)
         block.figure.colorbar(image, cax=bar)

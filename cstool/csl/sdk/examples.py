@@ -57,6 +57,7 @@ class ExampleResult:
         tolerance: largest difference that the script allows
         picture: numbers to draw, of one or two dimensions; None if there is nothing
         of: contents of the picture, in words
+        upward: whether its first row is at the bottom
         cycles: simulated cycles of one `per`; 0 if the script measured none
         per: unit of the cycles, such as "iteration"
     """
@@ -66,6 +67,7 @@ class ExampleResult:
     tolerance: float
     picture: NDArray[Any] | None
     of: str
+    upward: bool
     cycles: float
     per: str
 
@@ -148,7 +150,7 @@ def read_result(folder: Path) -> ExampleResult | None:
             raise ValueError(f"shapes {found.shape}, {expected.shape}, {picture.shape}")
         return ExampleResult(
             *(found, expected, float(arrays["tolerance"])),
-            *(picture if picture.size else None, str(arrays["of"])),
+            *(picture if picture.size else None, str(arrays["of"]), bool(arrays["upward"])),
             *(float(arrays["cycles"]), str(arrays["per"])),
         )
     except (OSError, ValueError, TypeError, KeyError) as error:

@@ -29,7 +29,8 @@ for _ in range(steps):
     neighbours = grid[1:-1, 1:-1, :-2] + grid[1:-1, 1:-1, 2:] + grid[1:-1, :-2, 1:-1] + grid[1:-1, 2:, 1:-1]
     neighbours += grid[:-2, 1:-1, 1:-1] + grid[2:, 1:-1, 1:-1]
     grid[1:-1, 1:-1, 1:-1] = (neighbours + f) / 6
-slice_ = u[height // 2].T[::-1]
+slice_ = u[height // 2].T
 check(
-    u, grid[1:-1, 1:-1, 1:-1], 1e-6, picture=slice_, of="u in the middle row of PEs", cycles=cycles, per="an iteration"
-)
+    u, grid[1:-1, 1:-1, 1:-1], 1e-6,
+    picture=slice_, of="u in the middle row of PEs, z upward", upward=True, cycles=cycles, per="an iteration",
+)  # fmt: skip

@@ -84,6 +84,7 @@ for _ in range(steps):
     new[:, :, 4] += dt * (smoothing * laplacian(grown[4]) - SOUND**2 * outflow)
     fields = new
 check(
-    found, fields, 1e-5, picture=found[height // 2, :, 0].T[::-1], of="temperature in the middle row of PEs, z upward",
+    found, fields, 1e-5,
+    picture=found[height // 2, :, 0].T, of="temperature in the middle row of PEs, z upward", upward=True,
     cycles=cycles, per="a time step",
 )  # fmt: skip

@@ -42,6 +42,6 @@ for _ in range(steps):
             laplacian += weight * (np.roll(around, k, axis) + np.roll(around, -k, axis))[inner]
     before, now = now, 2 * now - before + speed * laplacian
 check(
-    u, now, 2e-6, picture=u[height // 2].T[::-1], of="the wave in the middle row of PEs, z upward",
+    u, now, 2e-6, picture=u[height // 2].T, of="the wave in the middle row of PEs, z upward", upward=True,
     cycles=cycles, per="a time step",
 )  # fmt: skip

@@ -26,6 +26,12 @@ def test_a_field_is_an_image_and_zero_is_white_where_signs_differ(values, limits
     assert {"heat", "on 2 PEs", "temperature"} <= {text.get_text() for text in page.findobj(Text)}
 
 
+@pytest.mark.parametrize(("upward", "limits"), [(False, (1.5, -0.5)), (True, (-0.5, 1.5))])
+def test_rows_go_down_or_up_with_their_numbers(upward, limits):
+    page = result_page(np.ones((2, 3)), "heat", "", "temperature", upward=upward)
+    assert axes_with(page, "images").get_ylim() == limits
+
+
 def test_numbers_are_a_line():
     page = result_page(np.array([3, 1, 2]), "sums", "", "running sums")
     (line,) = axes_with(page, "lines").lines
