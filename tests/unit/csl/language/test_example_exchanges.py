@@ -218,17 +218,19 @@ def test_in_an_exchange_of_all_with_all_each_pe_gets_its_part_of_every_other(arc
     np.testing.assert_array_equal(found, 10000 * sender + 1000 * number + part * me + k)
 
 
-def marched(arch: str, width: int, reach: int, words: int, rounds: int) -> list[list[float]]:
-    """What each PE has at the end: for each round its own values, then those that came, in their order."""
+def shared(layout: str, pe: str, arch: str, **params: int) -> list[list[float]]:
+    """Run a row of PEs that share by `march`; return the values of each."""
     with TemporaryDirectory() as name:
         folder = Path(name)
         shutil.copytree(EXAMPLES / "march", folder / "march")
-        run = Run(
-            folder, {"layout.csl": MARCH_LAYOUT, "pe.csl": MARCH_PE}, arch,
-            width=width, reach=reach, words=words, rounds=rounds,
-        )  # fmt: skip
+        run = Run(folder, {"layout.csl": layout, "pe.csl": pe}, arch, **params)
         run.host.launch("share", ())
         return run.row("all")
+
+
+def marched(arch: str, width: int, reach: int, words: int, rounds: int) -> list[list[float]]:
+    """What each PE has at the end: for each round its own values, then those that came, in their order."""
+    return shared(MARCH_LAYOUT, MARCH_PE, arch, width=width, reach=reach, words=words, rounds=rounds)
 
 
 def in_order(senders: range, me: int, reach: int) -> list[int]:
@@ -261,15 +263,7 @@ def test_a_multicast_that_marches_brings_every_neighbours_values_in_the_order_of
 
 def weighed(arch: str, width: int, reach: int, size: int, rounds: int) -> list[list[float]]:
     """What came to each PE from the east, times 1 + the square of its distance, sender by sender."""
-    with TemporaryDirectory() as name:
-        folder = Path(name)
-        shutil.copytree(EXAMPLES / "march", folder / "march")
-        run = Run(
-            folder, {"layout.csl": WEIGH_LAYOUT, "pe.csl": WEIGH_PE}, arch,
-            width=width, reach=reach, size=size, rounds=rounds,
-        )  # fmt: skip
-        run.host.launch("share", ())
-        return run.row("all")
+    return shared(WEIGH_LAYOUT, WEIGH_PE, arch, width=width, reach=reach, size=size, rounds=rounds)
 
 
 @pytest.mark.takes("compiles and simulates rows of PEs")
