@@ -60,7 +60,7 @@ class Served(NamedTuple):
 def serving(checkpoint: Path, **asked: Any) -> Iterator[Served]:
     """Serve a checkpoint at a free port; further fields are of `ServeRequest`."""
     request = ServeRequest(str(checkpoint), asked.pop("adapters", {}), port=0, lanes=1, **asked)
-    with made_server(request) as (server, listener):
+    with made_server(request) as (server, listener, _):
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
         try:

@@ -143,6 +143,11 @@ class WeightStream:
             self._source.acquire(panel)
             self._source.release(panel)
 
+    def size_bytes(self, panel: Panel) -> int:
+        """Size of a panel as a pass reads it [bytes]."""
+        taken = self._taken.get(panel)
+        return self._memoryx.stream_bytes(panel) if taken is None else int(taken.nbytes)
+
     @property
     def skips(self) -> bool:
         """Whether the panels of experts stay where they are that no row chose."""

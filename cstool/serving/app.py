@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from cstool.serving import chats, completions
 from cstool.serving.asking import cancel
 from cstool.serving.bodies import read_document
 from cstool.serving.description import openapi
+from cstool.serving.log_lines import request_line
 from cstool.serving.metrics import CONTENT_TYPE, Answers, Histogram, joined, plain
 from cstool.serving.page import PAGE_PATHS, send_page
 from cstool.serving.refusals import Refused, busy
@@ -32,6 +34,9 @@ from cstool.serving.schema import (
 from cstool.serving.served import Served
 from cstool.serving.streams import send_bytes, send_events, send_json, while_there
 
+log = logging.getLogger("cstool")
+REPLIES = "cstool.replies"
+"""key of a request's answers in the state of its scope"""
 Endpoint = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
@@ -117,6 +122,7 @@ class Server:
             await send(message)
 
         path, endpoint = self._endpoint(scope)
+        came = time.perf_counter()
         try:
             await endpoint(scope, receive, counted)
         except Refused as refused:
@@ -126,6 +132,8 @@ class Server:
             status = 499
         finally:
             self._numbers.answers.add(path, status)
+            took_s, replies = time.perf_counter() - came, scope.get("state", {}).get(REPLIES, ())
+            log.info(request_line(scope["method"], path, status, took_s, replies))
 
     def _endpoint(self, scope: Scope) -> tuple[str, Endpoint]:
         path, method = scope["path"], scope["method"]
@@ -152,14 +160,18 @@ class Server:
         request = parsed(ChatRequest, await self._generation(scope, receive))
         plan = await self._prepared(lambda: chats.plan(self._served, request))
         await self._generate(
-            receive, send, bool(request.stream), lambda mailbox: chats.Chat(self._served, plan, mailbox)
+            scope, receive, send, bool(request.stream), lambda mailbox: chats.Chat(self._served, plan, mailbox)
         )
 
     async def _completions(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = parsed(CompletionRequest, await self._generation(scope, receive))
         plan = await self._prepared(lambda: completions.plan(self._served, request))
         await self._generate(
-            receive, send, bool(request.stream), lambda mailbox: completions.Completions(self._served, plan, mailbox)
+            scope,
+            receive,
+            send,
+            bool(request.stream),
+            lambda mailbox: completions.Completions(self._served, plan, mailbox),
         )
 
     async def _generation(self, scope: Scope, receive: Receive) -> object:
@@ -173,11 +185,12 @@ class Server:
         return await asyncio.get_running_loop().run_in_executor(self._served.preparing, work)
 
     async def _generate(
-        self, receive: Receive, send: Send, streams: bool, begin: Callable[[Mailbox], Generating]
+        self, scope: Scope, receive: Receive, send: Send, streams: bool, begin: Callable[[Mailbox], Generating]
     ) -> None:
         if self._is_ending():
             raise busy(is_ending=True)
         generating = begin(Mailbox(asyncio.get_running_loop()))
+        scope.setdefault("state", {})[REPLIES] = generating.replies
         try:
             if streams:
                 events = generating.events()

@@ -166,6 +166,10 @@ class Engine:
         self._walk = model.walk(max_batch, capacity, pages=pages)
         assert isinstance(self._walk.memory, KvCache)
         self._pool = self._walk.memory.pool
+        self.kv_tokens = pages * PAGE_TOKENS
+        """tokens of all requests whose keys and values have room"""
+        self.kv_bytes = cache_bytes(model.graph, pages, PAGE_TOKENS)
+        """memory for these"""
         self._decoder = Decoder(self._walk, rows_beside=ROWS_BESIDE, drafts=drafts)
         self._changed = threading.Condition()
         self._waiting: deque[Ticket] = deque()

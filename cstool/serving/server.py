@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable
 from types import FrameType
@@ -12,8 +13,11 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from cstool.foundation.words import counted
 from cstool.serving.refusals import Refused
 from cstool.serving.served import Limits
+
+log = logging.getLogger("cstool")
 
 
 def protocol(limits: Limits) -> type[H11Protocol]:
@@ -97,12 +101,12 @@ class DrainingServer(uvicorn.Server):
         app: the application
         limits: of connections
         drain_s: most time for answers to end
-        is_idle: says whether none is under way
+        running: says how many are under way
         close: ends the answers that are still under way
     """
 
     def __init__(
-        self, app: ASGIApp, limits: Limits, drain_s: float, is_idle: Callable[[], bool], close: Callable[[], None]
+        self, app: ASGIApp, limits: Limits, drain_s: float, running: Callable[[], int], close: Callable[[], None]
     ) -> None:
         super().__init__(
             uvicorn.Config(
@@ -119,7 +123,7 @@ class DrainingServer(uvicorn.Server):
                 timeout_graceful_shutdown=2,
             )
         )
-        self._drain_s, self._is_idle, self._close = drain_s, is_idle, close
+        self._drain_s, self._running, self._close = drain_s, running, close
         self.is_ending = False
         self._end_at: float | None = None
 
@@ -127,6 +131,11 @@ class DrainingServer(uvicorn.Server):
         """Take no new requests, let answers end, then end."""
         self.is_ending = True
         self._end_at = time.monotonic() + self._drain_s
+        if running := self._running():
+            log.warning(
+                f"No more requests: {counted(running, 'answer')} under way, at most {self._drain_s:g} s for the rest. "
+                "Another signal ends it at once."
+            )
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - uvicorn's signature
         """Take a signal."""
@@ -141,7 +150,7 @@ class DrainingServer(uvicorn.Server):
             # An answer that the engine has ended is sent in the next moments, and read as fast as its client can.
             tasks = [task for task in self.server_state.tasks if not task.done()]
             unsent = sum(each.transport.get_write_buffer_size() for each in self.server_state.connections)
-            if (self._is_idle() and not tasks and not unsent) or time.monotonic() > self._end_at:
+            if (self._running() == 0 and not tasks and not unsent) or time.monotonic() > self._end_at:
                 self.should_exit = True
         if self.should_exit:
             await asyncio.get_running_loop().run_in_executor(None, self._close)

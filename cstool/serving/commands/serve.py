@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 from cstool.foundation.errors import CstoolError
-from cstool.foundation.terminal.options import argument, option
+from cstool.foundation.terminal.options import argument, flag, option
 from cstool.foundation.terminal.screen import screen_on
 from cstool.foundation.words import BYTE_UNITS, parse_quantity
 from cstool.serving.commands.flags import LanesFlag, PrecisionFlag, TokenizerFlag
@@ -83,6 +83,7 @@ class _ServeFlags:
         DRAIN_S
     )
     lanes: LanesFlag = None
+    verbose: Annotated[bool, flag("--verbose", "Tell tokens and times of each request on stderr.")] = False
 
 
 def serve(
@@ -96,6 +97,9 @@ def serve(
     The client openai asks it at http://127.0.0.1:8000/v1. Ctrl-C or SIGTERM ends it when the answers under way are
     there; a second one ends it at once.
     """
+    from cstool.training.verbs.run_log import run_log
+
+    level = "INFO" if flags.verbose else "WARNING"
     request = ServeRequest(
         checkpoint,
         _adapters(flags.adapter or []),
@@ -117,7 +121,7 @@ def serve(
         lanes=flags.lanes,
         drain_s=flags.drain,
     )
-    with screen_on(sys.stderr) as screen:
+    with screen_on(sys.stderr) as screen, run_log(None, level, screen.handler, {}):
         run(request, say=lambda line: print(line, flush=True), progress=screen.progress)
 
 

@@ -107,14 +107,15 @@ def serve(
     """Serve a model until a signal; answers that are under way end first.
 
     Args:
-        say: takes a line, once the server can be reached: its address
+        say: takes lines, once the server answers: its address, then its model and limits
         progress: of the loading; see `open_model`
 
     Raises:
         CstoolError: it cannot be served so
     """
-    with made_server(request, progress=progress) as (server, listener):
-        say(address(request.host, listener))
+    with made_server(request, progress=progress) as (server, listener, lines):
+        for line in (address(request.host, listener), *lines):
+            say(line)
         with contextlib.suppress(KeyboardInterrupt):
             server.run(sockets=[listener])
 
@@ -122,8 +123,8 @@ def serve(
 @contextlib.contextmanager
 def made_server(
     request: ServeRequest, *, progress: Literal["auto", "none"] | Progress = "none"
-) -> Iterator[tuple[DrainingServer, socket.socket]]:
-    """Yield the server that `serve` runs, and its socket.
+) -> Iterator[tuple[DrainingServer, socket.socket, list[str]]]:
+    """Yield the server that `serve` runs, its socket, and lines about its model.
 
     Raises:
         CstoolError: it cannot be served so
@@ -131,6 +132,7 @@ def made_server(
     try:
         from cstool.serving.app import Server
         from cstool.serving.guards import Guards
+        from cstool.serving.log_lines import model_lines
         from cstool.serving.server import DrainingServer
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
@@ -149,16 +151,16 @@ def made_server(
         engine = served.engine
         server: DrainingServer
 
-        def is_idle() -> bool:
+        def running() -> int:
             load = None if engine is None else engine.load()
-            return load is None or load.running + load.waiting == 0
+            return 0 if load is None else load.running + load.waiting
 
         app = Server(served, lambda: server.is_ending)
         guarded = Guards(app, own_names(request.host), key, request.allow_origin)
         server = DrainingServer(
-            guarded, served.limits, request.drain_s, is_idle, lambda: None if engine is None else engine.close()
+            guarded, served.limits, request.drain_s, running, lambda: None if engine is None else engine.close()
         )
-        yield server, listener
+        yield server, listener, model_lines(served)
 
 
 @contextlib.contextmanager
