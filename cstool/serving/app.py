@@ -285,6 +285,12 @@ class Server:
                 "Requests that lost their memory to others, and got it back.",
                 load.preemptions,
             ),
+            (
+                "streamed_bytes_total",
+                "counter",
+                "Bytes of weights that passes took: from a file each time, from memory once.",
+                load.streamed_bytes,
+            ),
             ("kv_pages_used", "gauge", "Pages of keys and values of running requests.", load.kv_pages),
             ("kv_pages_cached", "gauge", "Pages kept for prompts that begin alike.", load.kv_pages_cached),
             ("kv_pages", "gauge", "Pages of keys and values in all.", load.kv_pages_total),

@@ -57,6 +57,8 @@ class Load(NamedTuple):
     """drafted tokens that were right"""
     passes: int
     preemptions: int
+    streamed_bytes: int
+    """weights that passes took, from a file again and again, from memory once"""
     kv_pages: int
     """pages of keys and values in use by requests"""
     kv_pages_cached: int
@@ -218,6 +220,7 @@ class Engine:
                 sums.accepted_tokens,
                 self._walk.passes,
                 self._decoder.preemptions,
+                self._walk.stream.streamed_bytes,
                 pool.pages - pool.available,
                 pool.idle,
                 pool.pages,

@@ -1,6 +1,7 @@
 """Answers, whole and streamed: the same text, its log probabilities, and numbers of tokens."""
 
 import json
+import re
 
 import pytest
 
@@ -205,6 +206,7 @@ def test_other_paths(ask):
     assert "/v1/chat/completions" in ask("/openapi.json").json["paths"]
     lines = ask("/metrics").body.decode().splitlines()
     assert 'cstool_http_requests_total{path="/tokenize",status="200"} 1' in lines
+    assert any(re.fullmatch(r"cstool_streamed_bytes_total [1-9]\d+", line) for line in lines)
     assert ask("/v2").json["error"]["message"] == "there is no /v2 here"
     answer = ask("/v1/completions")
     assert (answer.status, answer.headers["allow"]) == (405, "POST")
