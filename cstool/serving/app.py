@@ -245,18 +245,11 @@ class Server:
         served.check_weights()
         failure = None if served.engine is None else served.engine.failure
         if failure is not None:
-            await send_json(
-                send, Refused(503, f"the engine has failed: {failure!r}", code="engine_failed").document(), 503
-            )
-        elif self._is_ending():
-            await send_json(send, busy(is_ending=True).document(), 503, {"Retry-After": "5"})
-        else:
-            found = {
-                "status": "ok",
-                "model": served.name,
-                "checkpoint": "changed" if served.has_changed() else "as read",
-            }
-            await send_json(send, found)
+            raise Refused(503, f"the engine has failed: {failure!r}", code="engine_failed")
+        if self._is_ending():
+            raise busy(is_ending=True)
+        checkpoint = "changed" if served.has_changed() else "as read"
+        await send_json(send, {"status": "ok", "model": served.name, "checkpoint": checkpoint})
 
     async def _metrics(self, _scope: Scope, _receive: Receive, send: Send) -> None:
         numbers = self._numbers

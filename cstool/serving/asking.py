@@ -142,7 +142,7 @@ def submit(served: Served, asked: Asked, prompts: Sequence[Sequence[int]], each:
                 replies[-1].ticket = engine.submit(_request(served, asked, tokens, replies[-1]), replies[-1].take)
     except Full as full:
         cancel(replies)
-        raise busy(is_ending=full.is_ending) from None
+        raise busy(is_ending=full.is_ending, half_s=full.half_s) from None
     return replies
 
 

@@ -24,6 +24,8 @@ log = logging.getLogger("cstool")
 
 ROWS_BESIDE = 64
 """most tokens of prompts in a pass beside next tokens: so a long prompt makes others wait for a fraction of a second"""
+RECENT_SHARE = 0.1
+"""weight of the last request in the mean time of recent ones: some ten of them count"""
 Take = Callable[[Made], None]
 """takes tokens that are certain, in the engine's thread; must be quick. Of max_tokens 0 there may be none"""
 
@@ -33,11 +35,12 @@ class Full(Exception):
 
     Args:
         is_ending: whether no request is taken any more
+        half_s: else the time until half of the queue will have had its turn, by recent requests [s]
     """
 
-    def __init__(self, *, is_ending: bool) -> None:
+    def __init__(self, *, is_ending: bool, half_s: float = 0.0) -> None:
         super().__init__("the engine ends" if is_ending else "the queue is full")
-        self.is_ending = is_ending
+        self.is_ending, self.half_s = is_ending, half_s
 
 
 class Load(NamedTuple):
@@ -178,6 +181,8 @@ class Engine:
         self._running: dict[int, Ticket] = {}
         self._next = 0
         self._sums = _Sums()
+        self._took_s = 0.0
+        """of recent requests, from the first pass to the last [s]"""
         self._is_ending = False
         self.failure: BaseException | None = None
         """why the engine has ended by itself; None while it has not"""
@@ -195,11 +200,22 @@ class Engine:
         """
         with self._changed:
             if self._is_ending or len(self._waiting) >= self.max_queue:
-                raise Full(is_ending=self._is_ending)
+                raise Full(is_ending=self._is_ending, half_s=self._half_s())
             ticket = Ticket(request, take, Times(time.perf_counter()), _engine=self)
             self._waiting.append(ticket)
             self._changed.notify_all()
         return ticket
+
+    def _half_s(self) -> float:
+        """Time until half of a full queue, and one more, will have begun, if requests take as long as of late [s].
+
+        Those that are under way may have taken longer already.
+        """
+        now = time.perf_counter()
+        ages = [now - ticket.times.began for ticket in self._running.values() if ticket.times.began is not None]
+        if not ages:
+            return 0.0
+        return (len(self._waiting) / 2 + 1) * max(self._took_s, sum(ages) / len(ages)) / len(ages)
 
     def wake(self) -> None:
         """Look at cancelled requests."""
@@ -285,6 +301,8 @@ class Engine:
             sums.rejected_tokens += made.rejected
             sums.cached_tokens += max(0, made.reused - ticket.cached_tokens)
             if made.finish_reason is not None:
+                took_s = time.perf_counter() - (ticket.times.began or 0.0)
+                self._took_s += RECENT_SHARE * (took_s - self._took_s) if self._took_s else took_s
                 del self._running[made.prompt]
                 self._changed.notify_all()
         ticket.cached_tokens = max(made.reused, ticket.cached_tokens)

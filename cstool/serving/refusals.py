@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -55,15 +56,18 @@ class Refused(Exception):
         return encoded(self.document())
 
 
-def busy(*, is_ending: bool) -> Refused:
+def busy(*, is_ending: bool, half_s: float = 0.0) -> Refused:
     """The refusal of a request that finds no place.
 
     Args:
         is_ending: whether the server is about to end; else its queue is full
+        half_s: time until half of the queue will have had its turn [s]; clients are told at most a minute of it, as
+            that of OpenAI takes longer times for none
     """
     if is_ending:
         return Refused(503, "the server is about to end", code="shutting_down", headers={"Retry-After": "5"})
-    return Refused(429, "too many requests wait already", code="queue_full", headers={"Retry-After": "1"})
+    wait_s = min(60, max(1, math.ceil(half_s)))
+    return Refused(429, "too many requests wait already", code="queue_full", headers={"Retry-After": str(wait_s)})
 
 
 def changed(error: CheckpointError) -> Refused:

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from cstool.inference.sampling import Sampling
 from cstool.inference.sequences import Finish, Made, TokenRequest
 from cstool.inference.walk import Walks
 from cstool.serving.engine import Engine, Full, Ticket
+from cstool.serving.refusals import busy
 from tests.models import FAMILIES
 from tests.unit.inference.machines import made, one_token, walking
 
@@ -129,6 +131,43 @@ def test_a_full_queue_takes_no_more(walks):
         first.ticket.cancel()
         told.set()
         assert second.wait()[1] == "length"
+
+
+def test_a_full_queue_says_when_half_of_it_will_have_begun(walks, monkeypatch):
+    now, first_ends, told = [100.0], threading.Event(), threading.Event()
+    monkeypatch.setattr("cstool.serving.engine.time", SimpleNamespace(perf_counter=lambda: now[0]))
+    with engine(walks, max_batch=1, max_queue=2) as running:
+
+        def ask(finish: Finish) -> Client:
+            return Client(running, TokenRequest(0, [1, 2], 250, Sampling(0.0), finish))
+
+        def half_s() -> float:
+            with pytest.raises(Full) as full:
+                ask(until(told))
+            return full.value.half_s
+
+        first = ask(until(first_ends))
+        first.next()
+        others = [ask(until(told)) for _ in range(2)]
+        assert half_s() == 0.0
+        now[0] = 110.0
+        # The one under way has taken 10 s; half of the queue and one more are two.
+        assert half_s() == 20.0
+        first_ends.set()
+        others[0].next()
+        others.append(ask(until(told)))
+        now[0] = 114.0
+        assert half_s() == 20.0
+        now[0] = 125.0
+        assert half_s() == 30.0
+        told.set()
+        for each in others:
+            each.wait()
+
+
+@pytest.mark.parametrize(("half_s", "told"), [(0.0, "1"), (2.1, "3"), (3600.0, "60")])
+def test_a_client_is_told_to_come_back_within_a_minute(half_s, told):
+    assert busy(is_ending=False, half_s=half_s).headers == {"Retry-After": told}
 
 
 def test_it_ends_when_all_have_their_tokens_or_at_once(walks):
