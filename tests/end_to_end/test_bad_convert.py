@@ -329,9 +329,13 @@ def test_an_adapter_is_named_as_such_by_what_reads_checkpoints(cstool, tmp_path,
         assert cstool(*command) == (2, "", message)
 
 
-@pytest.mark.parametrize("given", ["hf", "hf/model.safetensors"])
-def test_a_model_of_hugging_face_where_a_checkpoint_must_be_is_told_the_way_on(cstool, here, given):
+@pytest.mark.parametrize("given", ["hf", "hf/model.safetensors", "model.gguf"])
+def test_a_model_of_others_where_a_checkpoint_must_be_is_told_the_way_on(cstool, here, given):
+    (here / "model.gguf").write_bytes(b"GGUF")
     outcome = cstool("run", "--mode", "infer", "--prompt", "a", "--checkpoint_path", here / given)
     way = f"cstool checkpoint convert TMP/{given} {Path(given).stem}.mdl makes one of it"
-    message = f"TMP/{given}: must be a checkpoint of cstool, got a model of Hugging Face"
+    owner = "llama.cpp" if given.endswith("gguf") else "Hugging Face"
+    message = f"TMP/{given}: must be a checkpoint of cstool, got a model of {owner}"
     assert outcome == (2, "", error(message, way))
+    # What serves takes the folder of a run as well.
+    assert cstool("serve", here / given, "--port", 0) == outcome

@@ -227,9 +227,12 @@ def served_model(model: InferenceModel, request: ServeRequest, small: InferenceM
             sizes = getattr(other, "vocab_size", None)
             raise InferenceError(f"--draft: {rule}, got {other.name}" + (f" with {sizes:,}" if sizes else ""))
         drafts = Guessed(small.walk(PASS_TOKENS, other.max_position_embeddings))
+    most = section.max_position_embeddings
+    if request.context is not None and request.context > most:
+        raise InferenceError(f"--context: must be at most the {most:,} positions of the model, got {request.context:,}")
     engine = Engine(
         model,
-        capacity=min(request.context or section.max_position_embeddings, section.max_position_embeddings),
+        capacity=request.context or most,
         max_batch=request.max_batch,
         max_queue=request.max_queue,
         kv_bytes=request.kv_memory,

@@ -11,6 +11,7 @@ from cstool.foundation.errors import CheckpointError
 from cstool.training.store.checked_state import step_of
 from cstool.training.store.checkpoint_reader import CheckpointReader
 from cstool.training.store.folder import TEMPLATE, CheckpointEntry, list_checkpoints
+from cstool.training.store.foreign import check_not_foreign
 
 LATEST = "latest"
 
@@ -63,6 +64,7 @@ def _of_step(folder: Path, step: str) -> Path:
         raise CheckpointError(f"{folder}:{step}: after the colon must be a step or {LATEST}, got {step}")
     entries = list_checkpoints(folder)
     if not entries:
+        check_not_foreign(folder)
         raise CheckpointError(f"{folder}: has no checkpoints", "give the model_dir of a run")
     if step == LATEST:
         return entries[-1].path

@@ -1,4 +1,4 @@
-"""Models and adapters of Hugging Face's libraries, given in the place of a checkpoint."""
+"""Models of Hugging Face's libraries or of llama.cpp, and adapters, given in the place of a checkpoint."""
 
 import json
 import shlex
@@ -10,16 +10,18 @@ from cstool.foundation.errors import CheckpointError
 
 _ADAPTER = "adapter_config.json"
 _MODELS = ("config.json", "model.safetensors", "model.safetensors.index.json")
+_OWNERS = {".safetensors": "Hugging Face", ".gguf": "llama.cpp"}
 
 
 def check_not_foreign(path: Path) -> None:
-    """Check that a path is no model or adapter of Hugging Face's, or raise CheckpointError that says the way on."""
+    """Check that a path is no model or adapter of another library's, or raise CheckpointError that says the way on."""
     check_no_adapter(path)
-    names = (path / name for name in _MODELS) if path.is_dir() else (path,) if path.suffix == ".safetensors" else ()
+    names = (path / name for name in _MODELS) if path.is_dir() else (path,) if path.suffix in _OWNERS else ()
     if any(name.is_file() for name in names):
-        target = f"{path.absolute().name.removesuffix('.safetensors')}.mdl"
+        owner = _OWNERS.get(path.suffix, "Hugging Face")
+        target = f"{path.absolute().stem if path.suffix in _OWNERS else path.absolute().name}.mdl"
         raise CheckpointError(
-            f"{path}: must be a checkpoint of cstool, got a model of Hugging Face",
+            f"{path}: must be a checkpoint of cstool, got a model of {owner}",
             f"cstool checkpoint convert {shlex.quote(str(path))} {shlex.quote(target)} makes one of it",
         )
 

@@ -4,6 +4,9 @@ import asyncio
 import logging
 import re
 
+import pytest
+
+from cstool.foundation.errors import InferenceError
 from cstool.inference.verbs.answer import open_model
 from cstool.serving.app import Server
 from cstool.serving.log_lines import model_lines
@@ -62,3 +65,8 @@ def test_a_signal_says_what_it_waits_for(app, caplog):
         DrainingServer(app, Limits(), 60.0, lambda running=running: running, lambda: None).end()
         more = "under way, at most 60 s for the rest. Another signal ends it at once."
         assert caplog.messages == [f"No more requests: {each} {more}" for each in said]
+
+
+def test_a_context_longer_than_the_positions_of_the_model_is_refused(checkpoint):
+    with pytest.raises(InferenceError, match="^--context: must be at most the 256 positions of the model, got 300$"):
+        lines_of(checkpoint, context=300)
