@@ -199,7 +199,9 @@ class Engine:
             Full: the queue is full, or the engine ends
         """
         with self._changed:
-            if self._is_ending or len(self._waiting) >= self.max_queue:
+            # Those that came during a pass wait for its end even where there is a place for them.
+            is_full = len(self._running) + len(self._waiting) >= self.max_batch + self.max_queue
+            if self._is_ending or is_full:
                 raise Full(is_ending=self._is_ending, half_s=self._half_s())
             ticket = Ticket(request, take, Times(time.perf_counter()), _engine=self)
             self._waiting.append(ticket)

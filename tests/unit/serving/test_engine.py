@@ -133,6 +133,18 @@ def test_a_full_queue_takes_no_more(walks):
         assert second.wait()[1] == "length"
 
 
+def test_without_a_queue_as_many_are_taken_as_have_a_place(walks):
+    told = threading.Event()
+    with engine(walks, max_batch=2, max_queue=0) as running:
+        clients = [Client(running, TokenRequest(0, [1, 2], 250, Sampling(0.0), until(told))) for _ in range(2)]
+        with pytest.raises(Full, match="^the queue is full$"):
+            Client(running, TokenRequest(0, [4], 1, Sampling(0.0)))
+        told.set()
+        for client in clients:
+            assert client.wait()[1] == "length"
+        assert Client(running, TokenRequest(0, [4], 1, Sampling(0.0))).wait()[1] == "length"
+
+
 def test_a_full_queue_says_when_half_of_it_will_have_begun(walks, monkeypatch):
     now, first_ends, told = [100.0], threading.Event(), threading.Event()
     monkeypatch.setattr("cstool.serving.engine.time", SimpleNamespace(perf_counter=lambda: now[0]))
