@@ -6,7 +6,7 @@ left first goes first.
 
 Source: Kwon et al., "Efficient memory management for large language model serving with PagedAttention", 2023, section
 4.2 (pages); Zheng et al., "SGLang: efficient execution of structured language model programs", 2024, section 3 (reuse
-of what sequences have in common).
+of the tokens that sequences have in common).
 """
 
 from __future__ import annotations

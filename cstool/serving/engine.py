@@ -211,7 +211,7 @@ class Engine:
     def _half_s(self) -> float:
         """Time until half of a full queue, and one more, will have begun, if requests take as long as of late [s].
 
-        Those that are under way may have taken longer already.
+        Requests under way count with their time so far, where that is longer.
         """
         now = time.perf_counter()
         ages = [now - ticket.times.began for ticket in self._running.values() if ticket.times.began is not None]

@@ -63,7 +63,7 @@ class Round:
         concurrency: requests side by side; None in an open loop
         rate: at which requests came [1/s]; None in a closed loop
         answers: all that are whole
-        errors: how often each came
+        errors: number of times that each came
         seconds: from the first request to the last answer
     """
 
@@ -127,7 +127,7 @@ class Prompts:
 
     Args:
         tokens: of each
-        shared: of these, those at the begin, which all have
+        shared: number of first tokens that all prompts share
         seed: of the draws
         vocab_size: token numbers are below it
     """

@@ -101,7 +101,7 @@ class DrainingServer(uvicorn.Server):
         app: the application
         limits: of connections
         drain_s: most time for answers to end
-        running: says how many are under way
+        running: returns the number of answers under way
         close: ends the answers that are still under way
     """
 

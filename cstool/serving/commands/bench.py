@@ -1,4 +1,4 @@
-"""`cstool bench`: measurements of what runs."""
+"""`cstool bench`: measurements of running programs."""
 
 from __future__ import annotations
 

@@ -17,6 +17,7 @@ from cstool.foundation.http.secret import is_token, read_token
 
 if TYPE_CHECKING:
     from cstool.foundation.progress import Progress
+    from cstool.inference.drafts import Drafts
     from cstool.inference.model import InferenceModel
     from cstool.serving.served import Served
     from cstool.serving.server import DrainingServer
@@ -200,7 +201,6 @@ def served_model(model: InferenceModel, request: ServeRequest, small: InferenceM
     Raises:
         CstoolError: it cannot be served
     """
-    from cstool.inference.drafts import PASS_TOKENS, Drafts, Guessed, LookedUp, Predicted
     from cstool.inference.verbs.answer import tokenizer_of_texts
     from cstool.inference.verbs.asking import is_encoder
     from cstool.model.params import DecoderParams
@@ -219,14 +219,6 @@ def served_model(model: InferenceModel, request: ServeRequest, small: InferenceM
     tokenizer: Any = tokenizer_of_texts(model.params, request.tokenizer)
     template = template_of(request.chat_template, tokenizer)
     model.adapters = model.adapters.with_none()
-    drafts: Drafts = LookedUp() if request.draft is not None else Predicted()
-    if small is not None:
-        other = small.params.model
-        if not isinstance(other, DecoderParams) or other.vocab_size != section.vocab_size:
-            rule = f"must be a decoder with the {section.vocab_size:,} tokens of the model"
-            sizes = getattr(other, "vocab_size", None)
-            raise InferenceError(f"--draft: {rule}, got {other.name}" + (f" with {sizes:,}" if sizes else ""))
-        drafts = Guessed(small.walk(PASS_TOKENS, other.max_position_embeddings))
     most = section.max_position_embeddings
     if request.context is not None and request.context > most:
         raise InferenceError(f"--context: must be at most the {most:,} positions of the model, got {request.context:,}")
@@ -236,7 +228,7 @@ def served_model(model: InferenceModel, request: ServeRequest, small: InferenceM
         max_batch=request.max_batch,
         max_queue=request.max_queue,
         kv_bytes=request.kv_memory,
-        drafts=drafts,
+        drafts=_drafts(request.draft, section.vocab_size, small),
     )
     ends = set(turn_ends(template, tokenizer))
     if tokenizer.end_of_text is not None:
@@ -253,6 +245,29 @@ def served_model(model: InferenceModel, request: ServeRequest, small: InferenceM
         Limits(max_tokens=request.max_tokens),
     )
     return served
+
+
+def _drafts(draft: str | None, vocab_size: int, small: InferenceModel | None) -> Drafts:
+    """The source of drafts for a model with so many tokens.
+
+    Args:
+        draft: as of `ServeRequest`
+        small: the smaller model, if `draft` names one
+
+    Raises:
+        InferenceError: it has other tokens, or makes no text
+    """
+    from cstool.inference.drafts import PASS_TOKENS, Guessed, LookedUp, Predicted
+    from cstool.model.params import DecoderParams
+
+    if small is None:
+        return LookedUp() if draft is not None else Predicted()
+    other = small.params.model
+    if not isinstance(other, DecoderParams) or other.vocab_size != vocab_size:
+        rule = f"must be a decoder with the {vocab_size:,} tokens of the model"
+        sizes = getattr(other, "vocab_size", None)
+        raise InferenceError(f"--draft: {rule}, got {other.name}" + (f" with {sizes:,}" if sizes else ""))
+    return Guessed(small.walk(PASS_TOKENS, other.max_position_embeddings))
 
 
 def _name(trained: str) -> str:
