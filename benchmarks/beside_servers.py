@@ -7,7 +7,8 @@ Run from the project's folder, with llama.cpp's `llama-server`, and a Python tha
 Models are those of `beside_llama_cpp`, files with random weights; of `cstool q8_0` and llama.cpp's Q8_0 every weight
 has the same code. Both servers run all the time, with as many threads; they take turns, and the one that waits is idle.
 Every request of a load has a new random prompt, the same for each side, and its answer all tokens that it may have. The
-client is on the same cores. Keys and values are those of each by itself: float32 here, float16 there.
+client is on the same cores. Keys and values are those of each by itself: float32 here, float16 there. Threads of
+llama.cpp spin as they wait for each other: beside other work compare with `--threads 1`.
 
 Then fairness: one user's text is on its way as another sends a long prompt. The user's tokens are counted until the
 other has the first token.
@@ -297,9 +298,11 @@ def main() -> None:
         "--long", type=int, default=2000, help="tokens of the long prompt; 0 leaves it out (default: 2000)"
     )
     parser.add_argument("--rounds", type=int, default=5, help="turns of each side (default: 5)")
+    parser.add_argument(
+        "--threads", type=int, default=len(os.sched_getaffinity(0)), help="of each server (default: all cores)"
+    )
     parser.add_argument("--json", type=Path, help="for a line with each row")
     arguments = parser.parse_args()
-    arguments.threads = len(os.sched_getaffinity(0))
     for model in arguments.models:
         prepare(arguments.folder, model, arguments.gguf)
         for form in arguments.forms:
