@@ -73,9 +73,12 @@ class Server:
 
 
 def read_answer(document: Any) -> Answer:
-    """Return the answer in a response. llama.cpp writes log probabilities of a completion in the form of chats."""
+    """Return the answer in a response.
+
+    llama.cpp writes log probabilities of a completion in the form of chats, and none of an answer without a token.
+    """
     choice = document["choices"][0]
-    found = choice["logprobs"]
+    found = choice["logprobs"] or {"content": []}
     logprobs = [token["logprob"] for token in found["content"]] if "content" in found else found["token_logprobs"]
     return Answer(choice["text"], tuple(logprobs))
 

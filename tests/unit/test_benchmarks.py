@@ -134,6 +134,7 @@ def test_of_usual_looks_and_a_slow_one_the_spread_is_their_ratio():
 )
 def test_log_probabilities_of_a_completion_are_read_in_the_form_of_chats_too(logprobs):
     assert read_answer({"choices": [{"text": "ab", "logprobs": logprobs}]}) == Answer("ab", (-1.5, -0.25))
+    assert read_answer({"choices": [{"text": "", "logprobs": None}]}) == Answer("", ())
 
 
 def test_words_of_a_random_model_are_one_end_all_bytes_and_words_that_byte_pairs_make():
