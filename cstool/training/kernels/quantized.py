@@ -26,6 +26,7 @@ from cstool.training.kernels.quantized_rows import (
     STEP,
     TURN_BYTES,
     Format,
+    is_wide,
 )
 
 Array = np.ndarray[Any, Any]
@@ -79,7 +80,7 @@ class QuantizedRows(NamedTuple):
     """Rows of x, (T, columns), as they meet a quantised weight."""
 
     codes: Array
-    """(T, columns rounded up) int8"""
+    """(T, columns rounded up), int8 or, where `is_wide` says so, int16, in the order of `quantized_rows`"""
     scales: Array
     """(T, groups) float32"""
     sums: Array
@@ -301,6 +302,9 @@ def _quantize_rows(x, bits, group, codes, scales, sums):  # type: ignore[no-unty
             for j in range(row.shape[0]):
                 place[j] = np.int8(np.rint(row[j] * inverse))
             place[row.shape[0] :] = 0
+            if codes.itemsize > 1:
+                for j in range(0, place.shape[0], QUAD):
+                    place[j + 1], place[j + 2] = place[j + 2], place[j + 1]
             total = np.int32(0)
             for j in range(place.shape[0]):
                 total += np.int32(place[j])
@@ -310,7 +314,7 @@ def _quantize_rows(x, bits, group, codes, scales, sums):  # type: ignore[no-unty
 def lend_rows(rows: int, weight: QuantizedMatrix) -> QuantizedRows:
     """Memory for so many rows of x that meet a weight."""
     _, groups = _groups(weight.form, weight.shape[1])
-    codes = np.empty((rows, groups * weight.group), np.int8)
+    codes = np.empty((rows, groups * weight.group), np.int16 if is_wide(weight.form) else np.int8)
     return QuantizedRows(codes, np.empty((rows, groups), np.float32), np.empty((rows, groups), np.int32))
 
 

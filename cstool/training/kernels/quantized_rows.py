@@ -11,10 +11,13 @@ after four, 64 bytes have the codes of four columns, of row after row. So a thre
 lower half of a byte belongs to four columns, the upper half to the four columns behind them.
 
 Codes of weights are stored without a sign, with an offset; those of x have a sign, as `vpdpbusd` wants them, which adds
-four products to each of 16 sums. The offset times the sum of x's codes is what a sum begins with, negated. CPUs without
-AVX512-VNNI multiply 16-bit numbers in pairs (`vpmaddwd`); `vpmaddubsw` would saturate.
+four products to each of 16 sums. The offset times the sum of x's codes is what a sum begins with, negated.
 
-Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, VPDPBUSD, VPMADDWD and VPSHUFB.
+CPUs without AVX512-VNNI multiply codes of 8 bits as 16-bit numbers in pairs (`vpmaddwd`), as bytes would saturate. So x
+has 16 bits there, of four columns the first and the third, then the second and the fourth. Codes of 4 bits stay bytes
+(`vpmaddubsw`): their products are summed up in 16 bits as long as these suffice.
+
+Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, VPDPBUSD, VPMADDWD, VPMADDUBSW, VPSHUFB.
 """
 
 from __future__ import annotations
@@ -61,7 +64,12 @@ _HALF_EXPONENTS = 2.0**112
 """the bits of a float16, moved to where float32 has them, are a number that is so many times too small"""
 
 binding.initialize_native_asmparser()
-_HAS_VNNI = has_instructions("avx512vnni")
+_HAS_VNNI, _HAS_BYTES = has_instructions("avx512vnni"), has_instructions("avx2")
+_HALF_BYTES = ir.VectorType(BYTE, QUAD_BYTES // 2)
+_HALF_SHORTS = ir.VectorType(INT16, LANES)
+_MULTIPLY_BYTES = ir.InlineAsm(ir.FunctionType(_HALF_SHORTS, [_HALF_BYTES] * 2), "vpmaddubsw $2, $1, $0", "=v,v,v")
+_MOST_OF_TWO_BYTES = 2 * 127
+"""largest sum of the magnitudes of two codes of x"""
 _ADD_PRODUCTS = ir.InlineAsm(ir.FunctionType(_WORDS, [_WORDS] * 3), "vpdpbusd $3, $2, $0", "=v,0,v,v")
 
 
@@ -100,17 +108,73 @@ def _all(of: Any, number: int) -> Value:
     return ir.Constant(of, [number] * of.count)
 
 
-def _emit_add_products(b: Builder, total: Value, weight: Value, x: Value) -> Value:
-    """Add products of four bytes to each sum; those of the weight have no sign."""
-    if _HAS_VNNI:
-        return b.call(_ADD_PRODUCTS, [total, weight, x])
-    eight = _all(_SHORTS, 8)
-    weights, xs = b.bitcast(weight, _SHORTS), b.bitcast(x, _SHORTS)
-    even = b.and_(weights, _all(_SHORTS, 255)), b.ashr(b.shl(xs, eight), eight)
-    odd = b.lshr(weights, eight), b.ashr(xs, eight)
-    for left, right in (even, odd):
-        total = b.add(total, _emit_pairs(b, left, right))
-    return total
+def is_wide(form: Format) -> bool:
+    """Whether codes of x have 16 bits here, see the module."""
+    return not (_HAS_VNNI or (form.is_narrow and _HAS_BYTES))
+
+
+class _Sums:
+    """Sums of products of a weight's codes with those of rows of x: emits the code that adds to them.
+
+    Args:
+        xs: rows of x
+        begun: sums of each row, `chains` vectors
+    """
+
+    def __init__(self, b: Builder, form: Format, xs: Sequence[Memory], begun: Sequence[Value], chains: int) -> None:
+        self._b, self._xs, self._chains = b, xs, chains
+        self.found = list(begun)
+        self._adds = self._add_four if _HAS_VNNI else self._add_wide if is_wide(form) else self._add_bytes
+        self._largest = max(form.table or (15,))
+        self._shorts: list[Value] = []
+        self._held = 0
+
+    def add(self, weight: Value, quad: int, offset: Value) -> None:
+        """Add the products of four columns: codes of the weight, and place of those of x behind an offset [bytes]."""
+        self._adds(weight, quad, offset)
+
+    def _add_four(self, weight: Value, quad: int, offset: Value) -> None:
+        for t, x in enumerate(self._xs):
+            four = splat(self._b, x.at(offset).load(quad * QUAD, INT32, 1))
+            at = t * self._chains + quad % self._chains
+            self.found[at] = self._b.call(_ADD_PRODUCTS, [self.found[at], weight, four])
+
+    def _add_wide(self, weight: Value, quad: int, offset: Value) -> None:
+        b, weights = self._b, self._b.bitcast(weight, _SHORTS)
+        pairs = b.and_(weights, _all(_SHORTS, 255)), b.lshr(weights, _all(_SHORTS, 8))
+        for t, x in enumerate(self._xs):
+            at = t * self._chains + quad % self._chains
+            for k, pair in enumerate(pairs):
+                two = splat(b, x.at(offset).load((2 * quad + k) * QUAD, INT32, 1))
+                self.found[at] = b.add(self.found[at], _emit_pairs(b, pair, b.bitcast(two, _SHORTS)))
+
+    def _add_bytes(self, weight: Value, quad: int, offset: Value) -> None:
+        b = self._b
+        halves = [_half(b, b.bitcast(weight, _BYTES), half) for half in range(2)]
+        if not self._shorts:
+            self._shorts = [_all(_HALF_SHORTS, 0)] * (2 * len(self._xs))
+        for t, x in enumerate(self._xs):
+            four = b.bitcast(splat(b, x.at(offset).load(quad * QUAD, INT32, 1), LANES // 2), _HALF_BYTES)
+            for k, half in enumerate(halves):
+                at = 2 * t + k
+                self._shorts[at] = b.add(self._shorts[at], b.call(_MULTIPLY_BYTES, [half, four]))
+        self._held += 1
+        if (self._held + 1) * self._largest * _MOST_OF_TWO_BYTES >= 2**15:
+            self.flush()
+
+    def flush(self) -> None:
+        """Add sums of 16 bits to those of 32."""
+        for t in range(len(self._shorts) // 2):
+            both = shuffle(self._b, self._shorts[2 * t], self._shorts[2 * t + 1], range(2 * LANES))
+            at = t * self._chains
+            self.found[at] = self._b.add(self.found[at], _emit_pairs(self._b, both, _all(_SHORTS, 1)))
+        self._shorts, self._held = [], 0
+
+
+def _half(b: Builder, codes: Value, half: int) -> Value:
+    """Return the codes of 8 of 16 rows."""
+    count = QUAD_BYTES // 2
+    return shuffle(b, codes, None, range(half * count, (half + 1) * count))
 
 
 def _emit_pairs(b: Builder, left: Value, right: Value) -> Value:
@@ -161,6 +225,8 @@ def _emit_scales(b: Builder, form: Format, memory: Memory) -> Value:
             b.shl(exponents, _all(_WORDS, 23)),
         )
         return b.fmul(b.bitcast(bits, VECTOR), ir.Constant(VECTOR, [form.unit] * LANES))
+    if has_instructions("f16c"):
+        return b.fpext(memory.load(0, ir.VectorType(ir.HalfType(), LANES), 2), VECTOR)
     bits = b.zext(memory.load(0, ir.VectorType(INT16, LANES), 2), _WORDS)
     magnitude = b.bitcast(b.shl(b.and_(bits, _all(_WORDS, 0x7FFF)), _all(_WORDS, 13)), VECTOR)
     found = b.fmul(magnitude, ir.Constant(VECTOR, [_HALF_EXPONENTS] * LANES))
@@ -200,16 +266,14 @@ def _make_tile(form: Format, tokens: int) -> Any:
         xs, x_scale, x_sum = lines(x, x_stride), lines(x_scales, group_stride), lines(x_sums, group_stride)
         code_bytes = QUAD_BYTES // 2 if form.is_narrow else QUAD_BYTES
 
-        def some(place: Memory, offset: Value, sums: Sequence[Value], count: int) -> list[Value]:
-            """Add the products of so many quads, from those at some place of the weight and some offset of x."""
-            found = list(sums)
+        def some(place: Memory, first: Value, begun: Sequence[Value], count: int) -> list[Value]:
+            """Add the products of so many quads, from those at some place of the weight and a number of x's on."""
+            sums, offset = _Sums(b, form, xs, begun, chains), b.mul(first, _number(QUAD * (1 + is_wide(form))))
             for quad in range(0, count, 2 if form.is_narrow else 1):
                 for k, weight in enumerate(_emit_codes(b, form, place, quad)):
-                    for t in range(tokens):
-                        at = t * chains + (quad + k) % chains
-                        four = xs[t].at(offset).load((quad + k) * QUAD, INT32, 1)
-                        found[at] = _emit_add_products(b, found[at], weight, splat(b, four))
-            return found
+                    sums.add(weight, quad + k, offset)
+            sums.flush()
+            return sums.found
 
         def group(g: Value, *totals: Value) -> Sequence[Value]:
             first = b.mul(g, quads)
@@ -218,17 +282,19 @@ def _make_tile(form: Format, tokens: int) -> Any:
                 total = x_sum[t].at(b.mul(g, _number(FLOAT_BYTES))).load(0, INT32)
                 begun.append(splat(b, b.mul(total, ir.Constant(INT32, -form.offset))))
                 begun += [_all(_WORDS, 0)] * (chains - 1)
-            if form.group is None:
+            # Where x has 16 bits, LLVM would keep codes of more columns than there are registers.
+            step = 1 + form.is_narrow if is_wide(form) and tokens > 1 else STEP // QUAD
+            if form.group is None or step < STEP // QUAD:
 
                 def body(q: Value, *sums: Value) -> Sequence[Value]:
                     at = b.add(first, q)
                     place = Memory(b, b.add(codes, b.mul(at, _number(code_bytes))))
-                    return some(place, b.mul(at, _number(QUAD)), sums, STEP // QUAD)
+                    return some(place, at, sums, step)
 
-                sums = loop(b, _number(0), quads, STEP // QUAD, begun, body)
+                sums = loop(b, _number(0), quads, step, begun, body)
             else:
                 place = Memory(b, b.add(codes, b.mul(first, _number(code_bytes))))
-                sums = some(place, b.mul(first, _number(QUAD)), begun, form.group // QUAD)
+                sums = some(place, first, begun, form.group // QUAD)
             offset = b.mul(g, _number(LANES * _SCALE_BYTES[form.scale]))
             scale = _emit_scales(b, form, Memory(b, b.add(scales, offset)))
             found = []

@@ -32,12 +32,14 @@ from cstool.training.kernels._vectors import (
     VECTOR_BYTES,
     Memory,
     emit_prefetch,
+    has_instructions,
     loop,
     multiply_add,
     splat,
     sums_of_four,
 )
 from cstool.training.kernels.bfloat16 import narrow
+from cstool.training.kernels.packed_rows import TURN_ROWS, multiply_packed, pack_rows, vectors_of
 from cstool.training.kernels.vdpbf16ps import add_products
 
 ROWS = FOUR
@@ -53,6 +55,8 @@ FETCHED_BYTES = 12 * 1024
 one are long: the processor itself fetches along each, and the next tile would take the first cache too soon"""
 LONE_FETCHED_BYTES = 16 * 1024
 """the same beside a single row of x, which needs little of the cache"""
+PACKS = not has_instructions("avx512f")
+"""whether several rows of x are packed; else there are registers for the tiles of this module"""
 NEAR_TOKENS = 32
 """rows of x that go with all rows of a turn before the next of them do, so that they stay in the second cache"""
 LONG_TURN_NUMBERS = 4 * TURN_NUMBERS
@@ -279,8 +283,17 @@ def _multiplied(x, weight, y, start, stop, following):  # type: ignore[no-untype
 
 
 @elementwise
-def _linear(x, weight, bias, y, start, stop, following):  # type: ignore[no-untyped-def]
-    multiply_columns(x, weight, y, start, stop, following)
+def _packed(x):  # type: ignore[no-untyped-def]
+    """Return x as `multiply_packed` wants it; of one row, and where the CPU has more registers, an empty array."""
+    return pack_rows(x, vectors_of(x) if PACKS and x.shape[0] >= TOKENS else 0)
+
+
+@elementwise
+def _linear(x, packed, weight, bias, y, start, stop, following):  # type: ignore[no-untyped-def]
+    if PACKS and packed.shape[0] > 0:
+        multiply_packed(x, packed, weight, y, start, stop, following)
+    else:
+        multiply_columns(x, weight, y, start, stop, following)
     if bias.shape[0] > 0:
         for t in range(y.shape[0]):
             for r in range(start, stop):
@@ -290,11 +303,11 @@ def _linear(x, weight, bias, y, start, stop, following):  # type: ignore[no-unty
 @elementwise
 def linear_turns(x, weight, bias, y, taken, index, rows):  # type: ignore[no-untyped-def]
     """The kernel of `linear_by_turns`; x is of `rounded`, `bias` is empty for none, `rows` of the weight are a turn."""
-    count = weight.shape[0]
+    count, packed = weight.shape[0], _packed(x)
     start = take(taken.ctypes.data + index * 8, rows)
     while start < count:
         following = take(taken.ctypes.data + index * 8, rows)
-        _linear(x, weight, bias, y, start, min(start + rows, count), following if following < count else start)
+        _linear(x, packed, weight, bias, y, start, min(start + rows, count), following if following < count else start)
         start = following
 
 
@@ -304,8 +317,12 @@ def _linear_by_turns(x, weight, bias, y, taken, index, rows):  # type: ignore[no
 
 
 @elementwise
-def _linear_whole(x, weight, bias, y):  # type: ignore[no-untyped-def]
-    _linear(rounded(x, weight), weight, bias, y, 0, weight.shape[0], 0)
+def _linear_whole(x, weight, bias, y, rows):  # type: ignore[no-untyped-def]
+    meeting, count = rounded(x, weight), weight.shape[0]
+    packed = _packed(meeting)
+    for start in range(0, count, rows):
+        stop = min(start + rows, count)
+        _linear(meeting, packed, weight, bias, y, start, stop, stop % count)
 
 
 @elementwise
@@ -321,11 +338,13 @@ _NO_BIAS = np.zeros(0, np.float32)
 
 def linear(x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, y: np.ndarray) -> None:
     """Compute y = x weight^T + bias; the arrays are as for `linear_by_turns`, and so are the bits."""
-    _linear_whole(x, weight, _NO_BIAS if bias is None else bias, y)
+    _linear_whole(x, weight, _NO_BIAS if bias is None else bias, y, rows_of_turn(x, weight))
 
 
 def rows_of_turn(x: np.ndarray, weight: np.ndarray) -> int:
     """Rows of a weight that a thread takes at a time."""
+    if PACKS and len(x) >= TOKENS:
+        return TURN_ROWS
     numbers = TURN_NUMBERS if len(x) <= NEAR_TOKENS else LONG_TURN_NUMBERS
     rows: int = numbers // weight.shape[1] // LONE_ROWS * LONE_ROWS
     return max(LONE_ROWS, rows)

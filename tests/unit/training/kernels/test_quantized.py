@@ -56,6 +56,14 @@ def integer_codes(weight: QuantizedMatrix) -> np.ndarray:
     return (codes if form.table is None else np.array(form.table)[codes]) - form.offset
 
 
+def codes_of(rows: QuantizedRows) -> np.ndarray:
+    """The codes of x, (T, columns rounded up) int64, in the order of columns."""
+    codes = rows.codes.astype(np.int64)
+    if rows.codes.dtype == np.int8:
+        return codes
+    return codes.reshape(len(codes), -1, 4)[..., [0, 2, 1, 3]].reshape(codes.shape)
+
+
 def float_scales(weight: QuantizedMatrix) -> np.ndarray:
     """The scales, (rows, groups) float32."""
     scales = weight.scales.transpose(0, 2, 1).reshape(-1, weight.scales.shape[1])[: weight.shape[0]]
@@ -70,7 +78,7 @@ def twin(x: np.ndarray, weight: QuantizedMatrix, bias: np.ndarray | None = None)
     y = np.zeros((len(x), weight.shape[0]), np.float32)
     for k in range(scales.shape[1]):
         columns = slice(k * group, (k + 1) * group)
-        whole = rows.codes[:, columns].astype(np.int64) @ codes[:, columns].T
+        whole = codes_of(rows)[:, columns] @ codes[:, columns].T
         y += whole.astype(np.float32) * (scales[:, k] * rows.scales[:, k : k + 1])
     return y if bias is None else y + bias
 
@@ -99,6 +107,15 @@ def test_the_largest_codes_of_a_whole_group_fit_its_sum(monkeypatch):
     assert 127 * 127 * quantized.MOST_COLUMNS < 2**31
     weight = quantize(np.ones((1, quantized.MOST_COLUMNS), np.float32), "int8")
     np.testing.assert_array_equal(product(np.ones((2, quantized.MOST_COLUMNS), np.float32), weight), 2**17)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_the_largest_codes_do_not_overflow_sums_of_16_bits(name):
+    for sign in (1, -1):
+        weight = np.full((20, 2 * GROUP), sign * 7, np.float32)
+        weight[:, ::GROUP] = -8  # so 7 is the largest code of q4_0
+        for x in (np.full((5, 2 * GROUP), 3, np.float32), np.full((1, 2 * GROUP), -3, np.float32)):
+            np.testing.assert_array_equal(product(x, quantize(weight, name)), twin(x, quantize(weight, name)))
 
 
 @given(SEEDS, FORMS, st.integers(1, 13), st.integers(1, 40), st.integers(1, 70))
@@ -273,7 +290,7 @@ for name in FORMATS:
         rows, y = lend_rows(tokens, weight), np.empty((tokens, 37), np.float32)
         quantize_rows(x, weight.group, rows)
         quantized_linear(rows, weight, bias, y)
-        for array in (weight.codes, weight.scales, *rows, y, weight.dense()):
+        for array in (weight.codes, weight.scales, rows.scales, rows.sums, y, weight.dense()):
             digest.update(array.tobytes())
 print(digest.hexdigest())
 """
