@@ -160,12 +160,16 @@ def read_numbers(model: str) -> int:
     return sum(prod(size) for name, size in sizes.items() if len(size) > 1 and "_embd" not in name)
 
 
-def prepare(arguments: argparse.Namespace, model: str) -> None:
-    """Write the files of a model, where they are not there."""
-    folder: Path = arguments.folder
+def prepare(folder: Path, model: str, python: str) -> None:
+    """Write the files of a model, where they are not there.
+
+    Args:
+        folder: for them
+        python: with the package gguf
+    """
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / f"{model}-q8_0.gguf").exists():
-        subprocess.run([arguments.peer, str(PEER), "write", str(folder), model], check=True)
+        subprocess.run([python, str(PEER), "write", str(folder), model], check=True)
     target = folder / f"{model}.mdl"
     if not target.exists():
         source = str(folder / f"{model}-bf16.gguf")
@@ -296,7 +300,7 @@ def main() -> None:
         return
     arguments.threads = len(os.sched_getaffinity(0))
     for model in arguments.models:
-        prepare(arguments, model)
+        prepare(arguments.folder, model, arguments.peer)
         for form in arguments.forms:
             if arguments.share:
                 for precision in PAIRS[form]:

@@ -69,8 +69,18 @@ class Server:
 
     def complete(self, request: dict[str, Any]) -> Answer:
         """Return the answer to a request."""
-        choice = self._ask("POST", "/v1/completions", {"logprobs": 1, **request})["choices"][0]
-        return Answer(choice["text"], tuple(choice["logprobs"]["token_logprobs"]))
+        return read_answer(self._ask("POST", "/v1/completions", {"logprobs": 1, **request}))
+
+
+def read_answer(document: Any) -> Answer:
+    """Return the answer in a response.
+
+    llama.cpp writes log probabilities of a completion in the form of chats, and none of an answer without a token.
+    """
+    choice = document["choices"][0]
+    found = choice["logprobs"] or {"content": []}
+    logprobs = [token["logprob"] for token in found["content"]] if "content" in found else found["token_logprobs"]
+    return Answer(choice["text"], tuple(logprobs))
 
 
 def make_requests(

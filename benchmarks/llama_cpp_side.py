@@ -15,7 +15,9 @@ import os
 import sys
 import time
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
+from string import ascii_letters
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,10 +40,11 @@ class Shape(NamedTuple):
 SHAPES = {
     "llama_125m": Shape(12, 768, 12, 4, 2048, 32000),
     "llama_1b": Shape(22, 2048, 32, 4, 5632, 32000),
-    "tiny": Shape(2, 256, 4, 2, 640, 256),
+    "llama_28m": Shape(8, 512, 8, 4, 1408, 8192),
+    "tiny": Shape(2, 256, 4, 2, 640, 512),
 }
 """a Llama about as large as GPT-2 small, at whose own graph ik_llama.cpp stops; one with the sizes of TinyLlama 1.1B;
-and one to try out this file"""
+one for many requests, see `invariance`; and one to try out this file"""
 POSITIONS = 2048
 
 
@@ -69,6 +72,34 @@ def tensors(shape: Shape) -> Iterator[tuple[str, tuple[int, ...]]]:
     yield "output.weight", (shape.vocabulary, width)
 
 
+def words(vocabulary: int) -> list[str]:
+    """Return the tokens of a vocabulary, at least 257: one that ends a text, all bytes, words of two and three letters.
+
+    Bytes are spelt by the characters that GPT-2 has for them: those that are no printed character of Latin-1 by the
+    characters from 256 on.
+    """
+    printed = {*range(33, 127), *range(161, 173), *range(174, 256)}
+    others = iter(range(256, 512))
+    found = ["<|end|>", *(chr(byte if byte in printed else next(others)) for byte in range(256))]
+    for length in (2, 3):
+        found += ("".join(letters) for letters in product(ascii_letters, repeat=length))
+    return found[:vocabulary]
+
+
+def add_tokenizer(writer: Any, vocabulary: int) -> None:
+    """Give a GGUF file the tokenizer of `words`: byte pairs, as GPT-2 has them."""
+    import gguf
+
+    tokens = words(vocabulary)
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("gpt-2")
+    writer.add_token_list(tokens)
+    writer.add_token_types([gguf.TokenType.CONTROL, *[gguf.TokenType.NORMAL] * (vocabulary - 1)])
+    writer.add_token_merges([f"{token[:-1]} {token[-1]}" for token in tokens[257:]])
+    writer.add_eos_token_id(0)
+    writer.add_add_bos_token(False)
+
+
 def write(folder: Path, name: str) -> None:
     """Write both files of a model. Their numbers are the same, rounded to bfloat16 and then, in one file, to Q8_0."""
     import gguf
@@ -86,7 +117,7 @@ def write(folder: Path, name: str) -> None:
         writer.add_layer_norm_rms_eps(1e-5)
         writer.add_rope_dimension_count(shape.width // shape.heads)
         writer.add_vocab_size(shape.vocabulary)
-        writer.add_tokenizer_model("no_vocab")
+        add_tokenizer(writer, shape.vocabulary)
     rng = np.random.default_rng(1)
     for tensor, size in tensors(shape):
         numbers = rng.standard_normal(size, np.float32) * np.float32(DEVIATION)

@@ -95,7 +95,6 @@ def _document(found: Mapping[str, Any]) -> dict[str, Any]:
         for number, (token, kind) in enumerate(zip(tokens, kinds, strict=True))
         if kind in (_CONTROL, _USER_DEFINED)
     ]
-    plain = {token: number for number, token in enumerate(tokens) if kinds[number] not in (_CONTROL, _USER_DEFINED)}
     after: dict[str, Any] = level
     if found.get("add_bos_token") is True and _is_token(found, "bos"):
         after = _begins_with(tokens[found["bos_token_id"]], found["bos_token_id"])
@@ -117,7 +116,8 @@ def _document(found: Mapping[str, Any]) -> dict[str, Any]:
             "fuse_unk": False,
             "byte_fallback": False,
             "ignore_merges": found.get("pre") == "llama-bpe",
-            "vocab": plain,
+            # Added ones as well: the package numbers those that are not here after all others, whatever their id.
+            "vocab": {token: number for number, token in enumerate(tokens)},
             "merges": [merge.split(" ", 1) for merge in found["merges"] if " " in merge],
         },
     }

@@ -7,7 +7,9 @@ import sys
 import pytest
 
 import benchmarks
-from benchmarks import turns
+from benchmarks import beside_servers, turns
+from benchmarks.invariance import Answer, read_answer
+from benchmarks.llama_cpp_side import words
 from benchmarks.machine import Neighbours
 from benchmarks.step import MODELS, cstool_side, model_graph
 from benchmarks.suite import COLUMNS, PROJECT, QUICK_ROWS, ROWS, Step, _speeds, columns_of, table
@@ -125,3 +127,40 @@ def test_of_usual_looks_and_a_slow_one_the_spread_is_their_ratio():
     assert neighbours.spread == 1.0
     neighbours._rates[:] = [2e11, 2.2e11, 1e11]
     assert neighbours.spread == pytest.approx(2e11 / 1.2e11)
+
+
+@pytest.mark.parametrize(
+    "logprobs", [{"token_logprobs": [-1.5, -0.25]}, {"content": [{"token": "a", "logprob": -1.5}, {"logprob": -0.25}]}]
+)
+def test_log_probabilities_of_a_completion_are_read_in_the_form_of_chats_too(logprobs):
+    assert read_answer({"choices": [{"text": "ab", "logprobs": logprobs}]}) == Answer("ab", (-1.5, -0.25))
+    assert read_answer({"choices": [{"text": "", "logprobs": None}]}) == Answer("", ())
+
+
+def test_words_of_a_random_model_are_one_end_all_bytes_and_words_that_byte_pairs_make():
+    found = words(32000)
+    assert (len(found), len(set(found)), found[257:260], found[-1]) == (32000, 32000, ["aa", "ab", "ac"], "kMw")
+    assert found[1 + 33] == "!"
+    assert found[1] == "Ā"
+    # A merge is of a word and a letter, which must be tokens as well.
+    assert {word[:-1] for word in found[257:]} | {word[-1] for word in found[257:]} <= set(found)
+
+
+def test_the_gaps_of_a_text_beside_a_long_prompt_include_those_that_reach_over_its_ends():
+    pieces = [0.0, 0.1, 0.2, 0.3, 1.5, 2.0, 4.0, 4.1]
+    found = beside_servers.reading_of(pieces, began=0.35, first=2.35)
+    assert found == pytest.approx((2.0, 0.1, 2.0, 1.0))
+    assert str(found) == "first token 2.00 s, between tokens 100 ms, then at most 2000 ms, 1.0 tokens/s"
+
+
+def test_ratios_of_servers_are_the_median_and_the_range():
+    assert beside_servers.ratios([2.0, 3.0, 8.0], [1.0, 1.0, 2.0]) == "3.00x (2.00 to 4.00)"
+
+
+def test_a_server_that_does_not_start_ends_the_comparison_with_its_own_words(tmp_path):
+    command = [sys.executable, "-c", "print('no such model'); raise SystemExit(3)"]
+    with (
+        pytest.raises(SystemExit, match=r"^no server: .* raise SystemExit\(3\)\nno such model\n$"),
+        beside_servers.serving(command, tmp_path / "log", {}),
+    ):
+        pass

@@ -158,6 +158,17 @@ def test_byte_pairs_come_along(tmp_path):
     assert done.notes[0] == "the tokenizer of the file is left out: a checkpoint gets one, a folder does not"
 
 
+def test_special_tokens_before_all_others_keep_their_numbers(tmp_path):
+    config = hf_cases.CASES["gpt2"]
+    tokens = ["<|end|>", "a", "<tool>", "b", "ab"]
+    about = {"model": "gpt2", "tokens": tokens, "token_type": [3, 1, 4, 1, 1], "merges": ["a b"], "eos_token_id": 0}
+    metadata = gguf_metadata(config) | {f"tokenizer.ggml.{key}": value for key, value in about.items()}
+    write_gguf(tmp_path / "a.gguf", metadata, gguf_tensors(config, tensors_of("gpt2")))
+    convert(Request(tmp_path / "a.gguf", tmp_path / "a.mdl"))
+    tokenizer = load_tokenizer(tmp_path / "a.tokenizer.json")
+    assert (tokenizer.encode("ab<tool>b<|end|>"), tokenizer.end_of_text) == ([4, 2, 3, 0], 0)
+
+
 @pytest.mark.parametrize(
     ("about", "why"),
     [
