@@ -33,8 +33,8 @@ STEPS = 12
 LONGER = {"init__loop": {"max_steps": STEPS}, "init__checkpoint": {"steps": STEPS}}
 """a run that is long enough to be struck on its way"""
 STREAMED = "weight_streaming"
-"""The mode that is compiled here: runs have the same bits in any (`test_execution_modes`), and to place a pipeline takes
-as long as a small run."""
+"""the mode that is compiled here: runs have the same bits in any (`test_execution_modes`), and to place a pipeline
+takes longer than a small run"""
 TEXT = "abcdefghijklmnopqrstuvwxyz. " * 640
 """what the fixture `trained` has learnt"""
 
