@@ -1,8 +1,11 @@
 """Fixtures for all tests."""
 
 import contextlib
+import gc
+import hashlib
 import math
 import os
+import pickle
 import shutil
 import signal
 import tempfile
@@ -13,9 +16,11 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from cstool.cli.app import COLLECTED_EVERY
 from cstool.csl.fast.ahead import compile_engine
 from cstool.csl.fast.kernels import engine_path
-from cstool.foundation.folders import make_private_folder
+from cstool.foundation.atomic_file import write_replacing
+from cstool.foundation.folders import cache_root, make_private_folder
 from cstool.foundation.progress import Silent
 from cstool.plan.estimation.published import Prediction, Published, predict
 from cstool.training.kernels import onednn_float32
@@ -40,6 +45,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # As `cstool` has it: modules and tests stay, and looking for cycles among them costs much.
+    gc.set_threshold(COLLECTED_EVERY)
     if config.getoption("--update_golden") and os.environ.get("CI") == "true":
         raise pytest.UsageError("--update_golden is refused in CI: golden files are read before they are committed")
     # A shell that is not interactive lets what it starts in the background ignore Ctrl-C, nohup the end of a terminal;
@@ -102,23 +109,31 @@ def begin_with_lab(items: Sequence[pytest.Item], workers: int) -> list[pytest.It
 
 
 @pytest.fixture(scope="session")
-def _predictions() -> dict[str, Prediction]:
-    return {}
-
-
-@pytest.fixture
-def predicted_once(_predictions: dict[str, Prediction], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have what the model says of each published result computed when it is first asked for, once for all tests."""
+def _predict_once() -> Callable[[Published], Prediction]:
+    known: dict[str, Prediction] = {}
+    folder = cache_root()
 
     def predict_once(result: Published) -> Prediction:
         # Not the name alone: a fit asks for the same result with other numbers of its system.
         key = repr(result)
-        if key not in _predictions:
-            _predictions[key] = predict(result)
-        return _predictions[key]
+        if key not in known:
+            file = folder / f"prediction-{hashlib.sha256(key.encode()).hexdigest()}"
+            if file.is_file():
+                known[key] = pickle.loads(file.read_bytes())
+            else:
+                known[key] = predict(result)
+                write_replacing(file, pickle.dumps(known[key]))
+        return known[key]
+
+    return predict_once
+
+
+@pytest.fixture
+def predicted_once(_predict_once: Callable[[Published], Prediction], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have what the model says of each published result computed once, by the worker that first asks for it."""
 
     for module in ("published", "comparison"):
-        monkeypatch.setattr(f"cstool.plan.estimation.{module}.predict", predict_once)
+        monkeypatch.setattr(f"cstool.plan.estimation.{module}.predict", _predict_once)
 
 
 @pytest.fixture

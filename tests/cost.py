@@ -24,7 +24,7 @@ BUDGETS_S = {
     "tests/unit/appliance": 35,
     "tests/unit/cli": 80,
     "tests/unit/convert": 5,
-    "tests/unit/csl": 290,
+    "tests/unit/csl": 220,
     "tests/unit/foundation": 15,
     "tests/unit/inference": 25,
     "tests/unit/model": 50,

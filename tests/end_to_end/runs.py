@@ -32,6 +32,9 @@ DROPOUT = {"init__model__dropout_rate": 0.1, "init__model__attention_dropout_rat
 STEPS = 12
 LONGER = {"init__loop": {"max_steps": STEPS}, "init__checkpoint": {"steps": STEPS}}
 """a run that is long enough to be struck on its way"""
+STREAMED = "weight_streaming"
+"""the mode that is compiled here: runs have the same bits in any (`test_execution_modes`), and to place a pipeline
+takes longer than a small run"""
 TEXT = "abcdefghijklmnopqrstuvwxyz. " * 640
 """what the fixture `trained` has learnt"""
 
@@ -88,7 +91,7 @@ def run_file(
     *,
     mode: str = "train",
     lanes: int | None = 1,
-    execution_mode: str = "auto",
+    execution_mode: str = STREAMED,
     sparse_kernels: str = "always",
     states: str | None = None,
     trace: Path | None = None,
@@ -105,7 +108,7 @@ def run_file(
     )
 
 
-def compiled(params: Params, mode: str, execution_mode: str = "auto") -> Artifact:
+def compiled(params: Params, mode: str, execution_mode: str = STREAMED) -> Artifact:
     """Compile for the data of a run, as `cstool run` does; the same input is compiled once."""
     form = SampleForm.of(check_data(params, mode))
     program = make_program(params, load_system("cs2"), execution_mode=execution_mode, recompute="needed", form=form)
