@@ -79,6 +79,9 @@ def asked_of(
     section = served.section
     temperature = section.temperature if request.temperature is None else request.temperature
     top_p = section.top_p if request.top_p is None else request.top_p
+    if top_p == 0:
+        # Of no probability there is still one token, the likeliest.
+        temperature, top_p = 0.0, None
     seed = secrets.randbits(53) if request.seed is None else request.seed
     if request.stream_options is not None and not request.stream:
         raise Refused(400, "stream_options: must go with stream, got no stream", "stream_options", "invalid_value")

@@ -54,7 +54,11 @@ def test_openai(server):
     stream = client.completions.create(model="m", prompt="the abc", max_tokens=8, temperature=0, stream=True)
     assert "".join(chunk.choices[0].text for chunk in stream) == "defghijk"
     asked: dict[str, Any] = {"model": "m", "messages": USER, "max_tokens": 8, "temperature": 0}
-    text = client.chat.completions.create(**asked).choices[0].message.content
+    answer = client.chat.completions.create(**asked).choices[0].message
+    text = answer.content
+    # Clients send an answer back as the object that they have, or as its fields, those without a value among them.
+    for message in (answer, answer.model_dump()):
+        client.chat.completions.create(**asked | {"messages": [*USER, message, *USER]})
     chunks = list(client.chat.completions.create(**asked, stream=True, stream_options={"include_usage": True}))
     assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks[:-1]) == text
     assert chunks[-1].usage.completion_tokens == 8

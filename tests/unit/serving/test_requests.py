@@ -23,7 +23,7 @@ SCHEMA = {
         ({"max_tokens": True}, "max_tokens", "must be a whole number, got true"),
         ({"max_tokens": 1.5}, "max_tokens", "must be a whole number, got 1.5"),
         ({"max_tokens": -2}, "max_tokens", "must be at least -1, got -2"),
-        ({"top_p": 0}, "top_p", "must be above 0, got 0"),
+        ({"top_p": -0.1}, "top_p", "must be at least 0, got -0.1"),
         ({"n": 0}, "n", "must be at least 1, got 0"),
         ({"seed": 2**63}, "seed", "must be below 9.22337e+18, got 9223372036854775808"),
         ({"stop": ""}, "stop", "must be a text of 1 to 1024 characters, or a list of at most 4 of them"),
@@ -71,6 +71,11 @@ def test_completions(complete, fields, param, message):
         ({"messages": [{"role": "user"}]}, "messages[0].content", "must be given"),
         ({"messages": [{"role": "user", "content": 1}]}, "messages[0].content", CONTENTS),
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages[0].content", CONTENTS),
+        (
+            {"messages": [{"role": "assistant", "content": "a", "refusal": "b"}]},
+            "messages[0].refusal",
+            "must be null, got 'b'",
+        ),
         ({"messages": [{"role": "assistant"}]}, "messages[0].content", "must be given where there are no tool_calls"),
         (
             {"messages": [{"role": "user", "content": "a", "tool_call_id": "b"}]},
