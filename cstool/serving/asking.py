@@ -196,6 +196,9 @@ def check_ended(replies: Sequence[Reply]) -> None:
             error = reply.ticket.error if reply.ticket is not None else None
             if isinstance(error, CheckpointError):
                 raise changed(error)
+            if reply.grammar is not None and reply.grammar.fault is not None:
+                rule = f"must be one that llguidance can follow to its end, got: {reply.grammar.fault}"
+                raise Refused(400, f"the form of the answer: {rule}", code="invalid_schema")
             raise Refused(500, "the model failed" if error is None else error.message, code="engine_error")
         if reply.finish_reason not in FINISH_REASONS:
             raise Refused(503, "the answer was ended before its time", code="interrupted")

@@ -296,6 +296,7 @@ def parsed(kind: type[Fields], document: object) -> Fields:
 def _refused(place: Sequence[int | str], kind: str, context: dict[str, Any], given: object) -> Refused:
     """The refusal of a field, in words."""
     # Behind a field of several kinds the place goes on with names of these kinds.
+    place = [part for k, part in enumerate(place) if part != "[key]" and (k == 0 or place[k - 1] != "response_format")]
     last = next((k for k, part in enumerate(place) if part in _RULES), None)
     if kind == "extra_forbidden" and last is None:
         name = _path(place)
@@ -308,7 +309,7 @@ def _refused(place: Sequence[int | str], kind: str, context: dict[str, Any], giv
         if kind == "missing" and last == len(place) - 1:
             return Refused(400, f"{name}: must be given", name, "missing_field")
         return Refused(400, f"{name}: {_RULES[str(place[last])]}", name, "invalid_value")
-    name = _path([part for part in place if part not in ("[key]", "text", "json_object", "json_schema")] or place)
+    name = _path(place)
     return Refused(400, f"{name}: {_rule(kind, context)}, got {_shown(given)}", name, "invalid_value")
 
 

@@ -122,6 +122,16 @@ def test_completions(complete, fields, param, message):
             "Unsatisfiable schema: minLength (2) is greater than maxLength (1)",
         ),
         (
+            {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"$ref": "#"}}}},
+            "response_format.json_schema.schema",
+            "must be a JSON schema that texts can have, got: no text is as it says",
+        ),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": False}}},
+            "response_format.json_schema.schema",
+            "must be an object, got false",
+        ),
+        (
             {"response_format": {"type": "json_object"}, "stop": "a"},
             "stop",
             "must be left out where the form of the answer is enforced",
@@ -168,3 +178,15 @@ def assert_refused(answer: Any, param: str, message: str | None) -> None:
     error = answer.json["error"]
     assert (answer.status, error["type"], error["param"]) == (400, "invalid_request_error", param)
     assert message is None or error["message"] == message
+
+
+def test_a_schema_that_cannot_be_followed_to_its_end(chat):
+    pytest.importorskip("llguidance")
+    schema = {"type": "string", "pattern": "^a{1000000}$"}
+    form = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+    limit = "lexer error: too many expressions constructed"
+    message = f"the form of the answer: must be one that llguidance can follow to its end, got: {limit}"
+    error = {"message": message, "type": "invalid_request_error", "param": None, "code": "invalid_schema"}
+    answer = chat(response_format=form)
+    assert (answer.status, answer.json) == (400, {"error": error})
+    assert chat(response_format=form, stream=True).events[-1] == {"error": error}
