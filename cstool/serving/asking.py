@@ -79,6 +79,9 @@ def asked_of(
     section = served.section
     temperature = section.temperature if request.temperature is None else request.temperature
     top_p = section.top_p if request.top_p is None else request.top_p
+    if top_p == 0:
+        # Of no probability there is still one token, the likeliest.
+        temperature, top_p = 0.0, None
     seed = secrets.randbits(53) if request.seed is None else request.seed
     if request.stream_options is not None and not request.stream:
         raise Refused(400, "stream_options: must go with stream, got no stream", "stream_options", "invalid_value")
@@ -193,6 +196,9 @@ def check_ended(replies: Sequence[Reply]) -> None:
             error = reply.ticket.error if reply.ticket is not None else None
             if isinstance(error, CheckpointError):
                 raise changed(error)
+            if reply.grammar is not None and reply.grammar.fault is not None:
+                rule = f"must be one that llguidance can follow to its end, got: {reply.grammar.fault}"
+                raise Refused(400, f"the form of the answer: {rule}", code="invalid_schema")
             raise Refused(500, "the model failed" if error is None else error.message, code="engine_error")
         if reply.finish_reason not in FINISH_REASONS:
             raise Refused(503, "the answer was ended before its time", code="interrupted")

@@ -16,6 +16,9 @@ from cstool.serving.refusals import Refused
 
 MSGPACK = ("application/vnd.msgpack", "application/msgpack", "application/x-msgpack")
 
+MOST_DIGITS = 400
+"""of a whole number; the largest float64 has 309"""
+
 
 async def read_document(scope: Scope, receive: Receive, most_bytes: int, wait_s: float) -> object:
     """Return the parsed body of a request.
@@ -94,7 +97,11 @@ def parsed_json(content: bytes | bytearray) -> object:
     """
     try:
         return json.loads(
-            content.decode("utf-8"), parse_constant=_no_number, parse_float=_finite, object_pairs_hook=_object
+            content.decode("utf-8"),
+            parse_constant=_no_number,
+            parse_float=_finite,
+            parse_int=_whole,
+            object_pairs_hook=_object,
         )
     except UnicodeDecodeError as error:
         why = f"it is no UTF-8 at byte {error.start:,}"
@@ -134,6 +141,13 @@ def _finite(text: str) -> float:
     return number
 
 
+def _whole(text: str) -> int:
+    # Python reads a long number in the square of its digits.
+    if (digits := len(text.lstrip("-"))) > MOST_DIGITS:
+        raise ValueError(f"a number must have at most {MOST_DIGITS} digits, got {digits:,}")
+    return int(text)
+
+
 def _check_finite(value: object) -> None:
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError("a number is not finite")
@@ -146,6 +160,8 @@ def _object(pairs: list[tuple[Any, Any]]) -> dict[str, Any]:
     for key, value in pairs:
         if not isinstance(key, str):
             raise ValueError("a key is no text")
+        if any("\ud800" <= character <= "\udfff" for character in key):
+            raise ValueError(f"the key {key[:60]!r} has half of a character")
         if key in found:
             raise ValueError(f"the key {key[:60]!r} is twice in an object")
         found[key] = value

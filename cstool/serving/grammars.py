@@ -46,7 +46,7 @@ class AnswerGrammar:
         if self.fault is not None:
             return [self._all]
         if (mask := _mask(self._matcher)) is None:
-            self.fault = self._matcher.get_error() or "no token may follow"
+            self.fault = _told(self._matcher) or "no token may follow"
             return [self._all]
         found = [mask]
         # A fault behind a draft is none of this text, so drafts are tried on a copy.
@@ -61,13 +61,18 @@ class AnswerGrammar:
     def take(self, token: int) -> None:
         """See `Grammar.take`."""
         if self.fault is None and not self._matcher.consume_token(token):
-            self.fault = self._matcher.get_error() or f"token {token} may not follow"
+            self.fault = _told(self._matcher) or f"token {token} may not follow"
 
 
 def _mask(matcher: LLMatcher) -> NDArray[np.uint32] | None:
     """The tokens that may follow; None where none may, or where the grammar cannot go on."""
     found = np.frombuffer(matcher.compute_bitmask(), np.uint32)
     return found if found.any() and not matcher.is_error() else None
+
+
+def _told(matcher: LLMatcher) -> str:
+    """Why a matcher cannot go on, without the state that the library appends; empty where it can."""
+    return " ".join(matcher.get_error().partition("\n<state>")[0].split())[:300]
 
 
 class _Words:
@@ -152,13 +157,11 @@ class Grammars:
 
     def _maker(self, grammar: str, param: str) -> Callable[[], AnswerGrammar]:
         first = self._matcher_type()(self._tokenizer, grammar, log_level=0)
-        fault = first.get_error() if first.is_error() else ""
-        if not fault and not np.frombuffer(first.compute_bitmask(), np.uint32).any():
+        fault = _told(first)
+        if not fault and _mask(first) is None:
             fault = "no text is as it says"
         if fault:
-            text = " ".join(fault.split())[:300]
-            raise Refused(
-                400, f"{param}: must be a JSON schema that texts can have, got: {text}", param, "invalid_schema"
-            )
+            rule = f"must be a JSON schema that texts can have, got: {fault}"
+            raise Refused(400, f"{param}: {rule}", param, "invalid_schema")
         words = -(-self._vocab_size // 32)
         return lambda: AnswerGrammar(first.deep_copy(), words)

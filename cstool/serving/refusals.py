@@ -20,6 +20,8 @@ _TYPES = {
     415: "invalid_request_error",
     421: "permission_error",
     429: "rate_limit_error",
+    431: "invalid_request_error",
+    501: "invalid_request_error",
 }
 
 

@@ -76,6 +76,11 @@ class Message(_Fields):
     tool_call_id: str | None = None
     reasoning: str | None = None
     """of the assistant, as an earlier answer had it"""
+    refusal: None = None
+    annotations: None = None
+    audio: None = None
+    function_call: None = None
+    """as OpenAI's client writes an earlier answer without them"""
 
 
 class Function(_Fields):
@@ -160,7 +165,8 @@ class Generation(_Fields):
     min_tokens: Annotated[int, Field(ge=-1, lt=2**31)] | None = None
     """before which nothing ends the text; -1 for as many as `max_tokens`"""
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
-    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
+    top_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    """0 takes the likeliest token"""
     n: Annotated[int, Field(ge=1, le=MOST_CHOICES)] | None = None
     seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
     """of the draws; None for a fresh one, which the answer names"""
@@ -290,6 +296,7 @@ def parsed(kind: type[Fields], document: object) -> Fields:
 def _refused(place: Sequence[int | str], kind: str, context: dict[str, Any], given: object) -> Refused:
     """The refusal of a field, in words."""
     # Behind a field of several kinds the place goes on with names of these kinds.
+    place = [part for k, part in enumerate(place) if part != "[key]" and (k == 0 or place[k - 1] != "response_format")]
     last = next((k for k, part in enumerate(place) if part in _RULES), None)
     if kind == "extra_forbidden" and last is None:
         name = _path(place)
@@ -302,7 +309,7 @@ def _refused(place: Sequence[int | str], kind: str, context: dict[str, Any], giv
         if kind == "missing" and last == len(place) - 1:
             return Refused(400, f"{name}: must be given", name, "missing_field")
         return Refused(400, f"{name}: {_RULES[str(place[last])]}", name, "invalid_value")
-    name = _path([part for part in place if part not in ("[key]", "text", "json_object", "json_schema")] or place)
+    name = _path(place)
     return Refused(400, f"{name}: {_rule(kind, context)}, got {_shown(given)}", name, "invalid_value")
 
 
@@ -326,6 +333,7 @@ def _rule(kind: str, context: dict[str, Any]) -> str:
         "string_too_long": "must have at most {max_length} characters",
         "string_pattern_mismatch": "must be 1 to 64 letters, digits, _ or -",
         "bool_type": "must be true or false",
+        "none_required": "must be null",
         "list_type": "must be a list",
         "dict_type": "must be an object",
         "model_type": "must be an object",

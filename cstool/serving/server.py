@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
+import sys
 import time
 from collections.abc import Callable
+from http import HTTPStatus
 from types import FrameType
 from typing import Any
 
+import h11
 import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -18,6 +22,9 @@ from cstool.serving.refusals import Refused
 from cstool.serving.served import Limits
 
 log = logging.getLogger("cstool")
+_BLANK_LINE = re.compile(rb"\n\r?\n")
+_LAX = re.compile(rb"(?<!\r)\n|\n[ \t]")
+"""ends of lines that h11 takes and others do not, or take for a part of the line before"""
 
 
 def protocol(limits: Limits) -> type[H11Protocol]:
@@ -39,6 +46,12 @@ def protocol(limits: Limits) -> type[H11Protocol]:
         def handle_events(self) -> None:
             """Handle the bytes that have come."""
             before = self.cycle
+            if self.conn.their_state is h11.IDLE:
+                content = self.conn.trailing_data[0]
+                blank = _BLANK_LINE.search(content)
+                if _LAX.search(content, 0, len(content) if blank is None else blank.end()):
+                    self.send_400_response("lines must end with CR LF, and none may go on in the next")
+                    return
             super().handle_events()
             if self.cycle is not before:
                 self._late.cancel()
@@ -78,7 +91,12 @@ def protocol(limits: Limits) -> type[H11Protocol]:
 
         def send_400_response(self, msg: str) -> None:
             """Refuse bytes that are no HTTP, or may mean two things."""
-            self._answer_and_close("400 Bad Request", Refused(400, msg, code="invalid_http"))
+            error = sys.exception()  # of h11, whose reason uvicorn leaves out
+            status = 400
+            if isinstance(error, h11.RemoteProtocolError):
+                msg, status = str(error).partition(": bytearray(")[0], error.error_status_hint
+            refused = Refused(status, f"the request must be HTTP/1.1: {msg}", code="invalid_http")
+            self._answer_and_close(f"{status} {HTTPStatus(status).phrase}", refused)
 
         def _is_late(self) -> None:
             refused = Refused(408, f"the headers must come within {limits.headers_s:g} s")

@@ -77,6 +77,12 @@ def test_draws_depend_on_the_seed_and_their_number_alone(complete):
     assert complete(max_tokens=8, temperature=2, seed=unsaid["seed"]).json["choices"] == unsaid["choices"]
 
 
+def test_no_probability_is_that_of_the_likeliest_token(complete):
+    likeliest = complete(max_tokens=8, temperature=0, prompt="q", seed=1).json["choices"]
+    assert complete(max_tokens=8, temperature=2, top_p=0, prompt="q", seed=1).json["choices"] == likeliest
+    assert complete(max_tokens=8, temperature=2, prompt="q", seed=1).json["choices"] != likeliest
+
+
 def test_more_tokens_than_the_context_has_room_for(complete):
     for most in (1000, -1):
         answer = complete(max_tokens=most, temperature=0, prompt="a" * 250).json

@@ -54,7 +54,11 @@ def test_openai(server):
     stream = client.completions.create(model="m", prompt="the abc", max_tokens=8, temperature=0, stream=True)
     assert "".join(chunk.choices[0].text for chunk in stream) == "defghijk"
     asked: dict[str, Any] = {"model": "m", "messages": USER, "max_tokens": 8, "temperature": 0}
-    text = client.chat.completions.create(**asked).choices[0].message.content
+    answer = client.chat.completions.create(**asked).choices[0].message
+    text = answer.content
+    # Clients send an answer back as the object that they have, or as its fields, those without a value among them.
+    for message in (answer, answer.model_dump()):
+        client.chat.completions.create(**asked | {"messages": [*USER, message, *USER]})
     chunks = list(client.chat.completions.create(**asked, stream=True, stream_options={"include_usage": True}))
     assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks[:-1]) == text
     assert chunks[-1].usage.completion_tokens == 8
@@ -109,19 +113,57 @@ def test_a_client_that_hangs_up_ends_its_answer(server, streams):
     assert found[name] - begin[name] < 64 * 255
 
 
+HOST = b"Host: localhost\r\n"
+LAX = "lines must end with CR LF, and none may go on in the next"
+
+
 @pytest.mark.parametrize(
-    "content",
+    ("head", "status", "why"),
     [
-        b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-        b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{}",
-        b"GET / HTTP/1.1\r\n\r\n",
-        b"nonsense\r\n\r\n",
-        b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"x" * 70_000,
+        (
+            b"POST / HTTP/1.1\r\n" + HOST + b"Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}",
+            400,
+            "conflicting Content-Length headers",
+        ),
+        (b"POST / HTTP/1.1\r\n" + HOST + b"Content-Length: +2\r\n\r\n{}", 400, "bad Content-Length"),
+        (
+            b"POST / HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: gzip\r\n\r\n",
+            501,
+            "Only Transfer-Encoding: chunked is supported",
+        ),
+        (b"POST / HTTP/1.1\r\n" + HOST + b"Transfer-Encoding : chunked\r\n\r\n", 400, "illegal header line"),
+        (b"GET / HTTP/1.1\r\n\r\n", 400, "Missing mandatory Host: header"),
+        (b"nonsense\r\n\r\n", 400, "illegal request line"),
+        (b"GET / HTTP/1.1\r\n" + HOST + b"X: " + b"x" * 70_000, 431, "Receive buffer too long"),
+        (b"GET /health HTTP/1.1\nHost: localhost\n\n", 400, LAX),
+        (b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: a\n\r\n", 400, LAX),
+        (b"GET /health HTTP/1.1\r\n" + HOST + b"X: a\r\n b\r\n\r\n", 400, LAX),
+        (b"POST / HTTP/1.1\r\n" + HOST + b"Content-Length:\r\n\t2\r\n\r\n{}", 400, LAX),
     ],
 )
-def test_requests_that_may_mean_two_things_are_refused(server, content):
-    head, _, body = raw(server, content).partition(b"\r\n\r\n")
-    assert (head.split()[1], json.loads(body)["error"]["code"]) == (b"400", "invalid_http")
+def test_requests_that_may_mean_two_things_are_refused(server, head, status, why):
+    answer, _, body = raw(server, head).partition(b"\r\n\r\n")
+    error = {
+        "message": f"the request must be HTTP/1.1: {why}",
+        "type": "invalid_request_error",
+        "param": None,
+        "code": "invalid_http",
+    }
+    assert (int(answer.split()[1]), json.loads(body)) == (status, {"error": error})
+
+
+def test_two_lengths_are_refused(server):
+    lengths = b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+    _, _, body = raw(server, b"POST /v1/completions HTTP/1.1\r\n" + HOST + lengths).partition(b"\r\n\r\n")
+    rule = "Content-Length: must be left out where there is Transfer-Encoding, got both"
+    assert json.loads(body)["error"]["message"] == rule
+
+
+def test_a_body_has_any_ends_of_lines(server):
+    body = b'{"prompt":\n\n "a"}'
+    head = b"POST /tokenize HTTP/1.1\r\n" + HOST + f"Content-Length: {len(body)}\r\n\r\n".encode() + body
+    last = head.replace(HOST, HOST + b"Connection: close\r\n")
+    assert raw(server, head + last).count(b'{"tokens":[97],"count":1,"max_model_len":256}') == 2
 
 
 def test_headers_that_do_not_come(checkpoint, monkeypatch):

@@ -23,7 +23,7 @@ SCHEMA = {
         ({"max_tokens": True}, "max_tokens", "must be a whole number, got true"),
         ({"max_tokens": 1.5}, "max_tokens", "must be a whole number, got 1.5"),
         ({"max_tokens": -2}, "max_tokens", "must be at least -1, got -2"),
-        ({"top_p": 0}, "top_p", "must be above 0, got 0"),
+        ({"top_p": -0.1}, "top_p", "must be at least 0, got -0.1"),
         ({"n": 0}, "n", "must be at least 1, got 0"),
         ({"seed": 2**63}, "seed", "must be below 9.22337e+18, got 9223372036854775808"),
         ({"stop": ""}, "stop", "must be a text of 1 to 1024 characters, or a list of at most 4 of them"),
@@ -71,6 +71,11 @@ def test_completions(complete, fields, param, message):
         ({"messages": [{"role": "user"}]}, "messages[0].content", "must be given"),
         ({"messages": [{"role": "user", "content": 1}]}, "messages[0].content", CONTENTS),
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages[0].content", CONTENTS),
+        (
+            {"messages": [{"role": "assistant", "content": "a", "refusal": "b"}]},
+            "messages[0].refusal",
+            "must be null, got 'b'",
+        ),
         ({"messages": [{"role": "assistant"}]}, "messages[0].content", "must be given where there are no tool_calls"),
         (
             {"messages": [{"role": "user", "content": "a", "tool_call_id": "b"}]},
@@ -115,6 +120,16 @@ def test_completions(complete, fields, param, message):
             "response_format.json_schema.schema",
             "must be a JSON schema that texts can have, got: "
             "Unsatisfiable schema: minLength (2) is greater than maxLength (1)",
+        ),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"$ref": "#"}}}},
+            "response_format.json_schema.schema",
+            "must be a JSON schema that texts can have, got: no text is as it says",
+        ),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": False}}},
+            "response_format.json_schema.schema",
+            "must be an object, got false",
         ),
         (
             {"response_format": {"type": "json_object"}, "stop": "a"},
@@ -163,3 +178,15 @@ def assert_refused(answer: Any, param: str, message: str | None) -> None:
     error = answer.json["error"]
     assert (answer.status, error["type"], error["param"]) == (400, "invalid_request_error", param)
     assert message is None or error["message"] == message
+
+
+def test_a_schema_that_cannot_be_followed_to_its_end(chat):
+    pytest.importorskip("llguidance")
+    schema = {"type": "string", "pattern": "^a{1000000}$"}
+    form = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+    limit = "lexer error: too many expressions constructed"
+    message = f"the form of the answer: must be one that llguidance can follow to its end, got: {limit}"
+    error = {"message": message, "type": "invalid_request_error", "param": None, "code": "invalid_schema"}
+    answer = chat(response_format=form)
+    assert (answer.status, answer.json) == (400, {"error": error})
+    assert chat(response_format=form, stream=True).events[-1] == {"error": error}

@@ -298,7 +298,7 @@ def test_what_cannot_be_opened():
     assert refused(**there, chat_template="cstool") == rule
     for name, value, rule in (
         ("temperature", 3.0, "must be at most 2, got 3.0"),
-        ("top_p", 0.0, "must be above 0, got 0.0"),
+        ("top_p", 1.5, "must be at most 1, got 1.5"),
         ("stop", [""], "must be a text of 1 to 1024 characters, or a list of at most 4 of them"),
         ("seed", 2**63, "must be below 9.22337e+18, got 9223372036854775808"),
     ):
