@@ -29,6 +29,8 @@ Array = np.ndarray[Any, Any]
 SPARSE_DENSITY = 1 / 3
 """density up to which the sparse kernel computes with a weight: it takes some three times as long per element as
 reading a dense one from main memory does. Nothing of the pass decides, so that bits do not depend on it"""
+ROWS_PER_READING = 4
+"""rows of x whose products with a weight take about as long as reading it"""
 MOST_SHAPES = 64
 """shapes of x with memory for quantised rows, at most"""
 
@@ -87,7 +89,7 @@ class Products:
                 sparse_linear_forward(product.x, weight.pattern, weight.values, product.bias, product.y, self._scratch)
             else:
                 dense.append((weight.dense() if isinstance(weight, SparseMatrix) else weight, product))
-        numbers = sum(weight.size for weight, _ in dense)
+        numbers = sum(weight.size * max(1, len(product.x) // ROWS_PER_READING) for weight, product in dense)
         shares = self._team.shares(numbers)
         rows = self._quantized_rows(dense)
         if not shares:

@@ -41,8 +41,8 @@ TOKENS, ROWS = 4, 3
 """rows of x and of the weight of a tile"""
 HALF = LANES // 2
 """partial sums of a tile"""
-BLOCK = 32
-"""vectors of a row in a block: 512 columns"""
+BLOCK = 48
+"""vectors of a row in a block: 768 columns"""
 PANELS = 2
 """panels of a weight that meet each tile of x together: all three stay in the first cache"""
 CHUNK = 16
@@ -111,9 +111,13 @@ def _emit_tile(b: Builder, x: Value, panel: Value, vectors: Value, is_begun: Val
     All are addresses; `sums` are (12, 8) floats, which are zero at first if they are not begun.
     """
     target = Memory(b, sums)
-    begun = b.icmp_signed("!=", is_begun, _number(0))
-    nothing = ir.Constant(_EIGHT, None)
-    start = [b.select(begun, target.load(k * _HALF_BYTES, _EIGHT), nothing) for k in range(TOKENS * ROWS)]
+    before, nothing = b.block, ir.Constant(_EIGHT, None)
+    with b.if_then(b.icmp_signed("!=", is_begun, _number(0))):
+        loaded, then = [target.load(k * _HALF_BYTES, _EIGHT) for k in range(TOKENS * ROWS)], b.block
+    start = [b.phi(_EIGHT) for _ in loaded]
+    for phi, value in zip(start, loaded, strict=True):
+        phi.add_incoming(value, then)
+        phi.add_incoming(nothing, before)
 
     def body(i: Value, *totals: Value) -> Sequence[Value]:
         left = Memory(b, b.add(x, b.mul(i, _number(TOKENS * _HALF_BYTES))))

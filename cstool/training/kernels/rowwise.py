@@ -48,15 +48,15 @@ TOKENS = 4
 """most rows of x of a tile: 16 sums hide the time of each multiply and add"""
 TURN_NUMBERS = 32 * 1024
 """numbers of a weight that a thread takes at a time, about: some ten microseconds of reading them"""
-LONE_ROWS = 8
+PACKS = not has_instructions("avx512f")
+"""whether several rows of x are packed; else there are registers for the tiles of this module"""
+LONE_ROWS = 4 if PACKS else 8
 """rows of the weight that go with a single row of x: the weight is read once, and this many sums hide their latency"""
 FETCHED_BYTES = 12 * 1024
 """largest tile of a weight whose successor is fetched while several rows of x are multiplied with it. Rows of a larger
 one are long: the processor itself fetches along each, and the next tile would take the first cache too soon"""
 LONE_FETCHED_BYTES = 16 * 1024
 """the same beside a single row of x, which needs little of the cache"""
-PACKS = not has_instructions("avx512f")
-"""whether several rows of x are packed; else there are registers for the tiles of this module"""
 NEAR_TOKENS = 32
 """rows of x that go with all rows of a turn before the next of them do, so that they stay in the second cache"""
 LONG_TURN_NUMBERS = 4 * TURN_NUMBERS
@@ -142,7 +142,7 @@ def _make_dots(of_pairs: bool) -> Any:
     size = BFLOAT16_BYTES if of_pairs else FLOAT_BYTES
 
     def dots(x, x_stride, tokens, weight, weight_stride, rows, y, y_stride, width, after):  # type: ignore[no-untyped-def]
-        whole = tokens - tokens % TOKENS if rows >= ROWS else 0
+        whole = 0 if PACKS or rows < ROWS else tokens - tokens % TOKENS
         # The next rows of the weight are fetched by the first tiles, a row by each, or all of them by the last tile.
         quarters = ROWS * TOKENS if whole >= ROWS * TOKENS else 0
         final = whole - TOKENS if quarters == 0 and ROWS * width * size <= FETCHED_BYTES else whole
