@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, Protocol
 
@@ -57,6 +57,24 @@ class Embedder(Protocol):
         ...
 
 
+def texts_together(lengths: Sequence[int]) -> Iterator[list[int]]:
+    """Yield the numbers of texts that go through the model together, the shortest first.
+
+    As many as `PASS_ROWS` tokens would be if each were as long as the longest, for which there is memory; a longer
+    text goes alone.
+
+    Args:
+        lengths: tokens of each text
+    """
+    together: list[int] = []
+    for number in sorted(range(len(lengths)), key=lengths.__getitem__):
+        if together and (len(together) + 1) * lengths[number] > PASS_ROWS:
+            yield together
+            together = []
+        together.append(number)
+    yield together
+
+
 class DecoderEmbedder:
     """Vectors by the states of a decoder behind its last norm.
 
@@ -87,19 +105,28 @@ class DecoderEmbedder:
                 rule = f"must have 1 to {self._context:,} tokens, got {len(tokens):,}"
                 raise Refused(400, f"{param}: {rule}", param, "context_length_exceeded")
             all_tokens.append(tokens)
-        vectors = [self._vector(tokens, pooling) for tokens in all_tokens]
-        return Embedded(vectors, sum(map(len, all_tokens)))
+        vectors: dict[int, Vector] = {}
+        for numbers in texts_together([len(tokens) for tokens in all_tokens]):
+            vectors |= zip(numbers, self._vectors([all_tokens[n] for n in numbers], pooling), strict=True)
+        return Embedded([vectors[number] for number in range(len(all_tokens))], sum(map(len, all_tokens)))
 
-    def _vector(self, tokens: Sequence[int], pooling: str) -> Vector:
-        walk = self._walks.walk(1, len(tokens))
-        slot, total, last = walk.memory.open(), np.zeros(0), np.zeros(0, np.float32)
-        for start in range(0, len(tokens), PASS_ROWS):
-            part = np.array(tokens[start : start + PASS_ROWS], np.int32)
-            states = walk.states({walk.ids: part}, News.of([slot], [len(part)], [start]))
-            summed = states.sum(axis=0, dtype=np.float64)
-            total, last = (summed if start == 0 else total + summed), states[-1].copy()
-        found = (total / len(tokens)).astype(np.float32) if pooling == "mean" else last
-        check_finite(found, "input: the vector")
+    def _vectors(self, texts: Sequence[Sequence[int]], pooling: str) -> list[Vector]:
+        """The vectors of texts that fit a pass together, or of one text by several passes."""
+        walk = self._walks.walk(len(texts), max(map(len, texts)))
+        slots, totals = [walk.memory.open() for _ in texts], [np.zeros(1) for _ in texts]
+        found: list[Vector] = [np.zeros(0, np.float32) for _ in texts]
+        for start in range(0, len(texts[-1]), PASS_ROWS):
+            parts = [tokens[start : start + PASS_ROWS] for tokens in texts]
+            counts = [len(part) for part in parts]
+            ids = np.array([token for part in parts for token in part], np.int32)
+            states = walk.states({walk.ids: ids}, News.of(slots, counts, [start] * len(texts)))
+            for number, rows in enumerate(np.split(states, np.cumsum(counts)[:-1])):
+                totals[number] = totals[number] + rows.sum(axis=0, dtype=np.float64)
+                found[number] = rows[-1].copy()
+        if pooling == "mean":
+            found = [(total / len(tokens)).astype(np.float32) for total, tokens in zip(totals, texts, strict=True)]
+        for vector in found:
+            check_finite(vector, "input: the vector")
         return found
 
 

@@ -5,6 +5,8 @@ import re
 
 import pytest
 
+from cstool.inference.passes import PASS_ROWS
+from cstool.serving.embeddings import texts_together
 from cstool.serving.tools import MISTRAL_ARGS
 
 ALPHABET = "defghijklmnopqrstuvwxyz. abcdefghijklmnopqrstuvwxyz. "
@@ -183,6 +185,14 @@ def test_a_prediction_of_json_changes_no_token(chat):
         assert found["usage"]["completion_tokens_details"]["accepted_prediction_tokens"] > 5
 
 
+def test_texts_go_through_the_model_together_while_there_is_memory():
+    assert list(texts_together([4])) == [[0]]
+    assert list(texts_together([PASS_ROWS, 2, 3 * PASS_ROWS, 1])) == [[3, 1], [0], [2]]
+    groups = list(texts_together([1] * 700 + [2] * 300))
+    assert [len(group) for group in groups] == [512, 256, 232]
+    assert sorted(number for group in groups for number in group) == list(range(1000))
+
+
 def test_vectors(ask):
     def vectors(**fields):
         return ask("/v1/embeddings", {"model": "m", **fields})
@@ -190,6 +200,10 @@ def test_vectors(ask):
     many = vectors(input=["abc", "the abc"]).json
     assert (len(many["data"]), len(many["data"][0]["embedding"]), many["usage"]["total_tokens"]) == (2, 64, 10)
     assert vectors(input=[97, 98, 99]).json["data"][0] == many["data"][0]
+    texts = ["abc" * n for n in (1, 60, 2, 1, 85, 7, 40, 41, 1, 3)]
+    for pooling in ("mean", "last"):
+        alone = [vectors(input=text, pooling=pooling).json["data"][0]["embedding"] for text in texts]
+        assert [each["embedding"] for each in vectors(input=texts, pooling=pooling).json["data"]] == alone
     for fields, param, message in (
         ({"input": "a", "dimensions": 8}, "dimensions", "must be 64, the width of the model, or left out, got 8"),
         ({"input": "a", "pooling": "pooled"}, "pooling", "must be mean or last for this model, got pooled"),
