@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from cstool.foundation.errors import DataError
 from cstool.serving.asking import FINISH_REASONS, Asked, asked_of, check_ended, check_room, submit
+from cstool.serving.endless import check_ends
 from cstool.serving.grammars import AnswerGrammar
 from cstool.serving.parts import THINK, Divider, Part
 from cstool.serving.refusals import Refused
@@ -164,6 +165,8 @@ def _grammar(
         schema = {"type": "object"} if given is None else given
         return served.grammars.of_schema(schema, "response_format.json_schema.schema")
     if tools and (choice == "required" or isinstance(choice, ToolChoice)):
+        for number, tool in enumerate(tools):
+            check_ends(tool.function.parameters, f"tools[{number}].function.parameters")
         if isinstance(choice, ToolChoice):
             tools = [tool for tool in tools if tool.function.name == choice.function.name]
         assert served.form is not None

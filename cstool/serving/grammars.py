@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cstool.serving.endless import check_ends
 from cstool.serving.refusals import Refused
 from cstool.serving.spelling import Spelling
 
@@ -140,6 +141,7 @@ class Grammars:
         """
         from_schema = self._matcher_type().grammar_from_json_schema
         try:
+            check_ends(schema, param)
             grammar = from_schema(json.dumps(schema), overrides=JSON_OPTIONS)
         except (ValueError, RecursionError) as error:
             raise Refused(400, f"{param}: must be a JSON schema, got: {error}", param, "invalid_schema") from None

@@ -8,6 +8,13 @@ CONTENTS = 'must be a text, or a list of {"type": "text", "text": TEXT}'
 PROMPTS = "must be a text, a list of texts, a list of tokens, or a list of lists of tokens, none of them empty"
 TEMPLATE = "the chat template"
 WEATHER = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+ENDLESS = {
+    "type": "function",
+    "function": {
+        "name": "f",
+        "parameters": {"type": "object", "properties": {"again": {"$ref": "#"}}, "required": ["again"]},
+    },
+}
 SCHEMA = {
     "type": "json_schema",
     "json_schema": {"name": "x", "schema": {"type": "string", "minLength": 2, "maxLength": 1}},
@@ -124,7 +131,17 @@ def test_completions(complete, fields, param, message):
         (
             {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"$ref": "#"}}}},
             "response_format.json_schema.schema",
-            "must be a JSON schema that texts can have, got: no text is as it says",
+            "must be a JSON schema that texts can have, got one that refers to itself without an end",
+        ),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"enum": []}}}},
+            "response_format.json_schema.schema",
+            "must be a JSON schema that texts can have, got: Unsatisfiable schema: anyOf is empty",
+        ),
+        (
+            {"tools": [ENDLESS], "tool_choice": "required"},
+            "tools[0].function.parameters",
+            "must be a JSON schema that texts can have, got one that refers to itself without an end",
         ),
         (
             {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": False}}},
