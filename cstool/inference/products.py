@@ -30,7 +30,7 @@ SPARSE_DENSITY = 1 / 3
 """density up to which the sparse kernel computes with a weight: it takes some three times as long per element as
 reading a dense one from main memory does. Nothing of the pass decides, so that bits do not depend on it"""
 ROWS_PER_READING = 4
-"""rows of x whose products with a weight take about as long as reading it"""
+"""rows of x: their products with a weight take about as long as reading it"""
 MOST_SHAPES = 64
 """shapes of x with memory for quantised rows, at most"""
 

@@ -60,8 +60,7 @@ class Embedder(Protocol):
 def texts_together(lengths: Sequence[int]) -> Iterator[list[int]]:
     """Yield the numbers of texts that go through the model together, the shortest first.
 
-    As many as `PASS_ROWS` tokens would be if each were as long as the longest, for which there is memory; a longer
-    text goes alone.
+    Each takes memory for the tokens of the longest, together for `PASS_ROWS` at most. A longer text goes alone.
 
     Args:
         lengths: tokens of each text

@@ -1,6 +1,6 @@
-"""Schemas whose every text would go on for ever, as an object that must have one like itself: grammars do not see them.
+"""Schemas without a text that ends, as an object must have one like itself, and so on: grammars accept them.
 
-A shortest text comes to no reference a second time on the way to one of its parts. So a part that does has no end.
+In a shortest text no part is inside another part of the same reference. So a reference inside itself has no end.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ MOST_PARTS = 20_000
 def check_ends(schema: Any, param: str) -> None:
     """Check that some text of a JSON schema has an end.
 
-    What the keywords `$ref`, `anyOf`, `oneOf`, `allOf`, `required`, `items` and `minItems` say counts; other keywords,
-    and references that cannot be followed, are the grammar's.
+    The keywords `$ref`, `anyOf`, `oneOf`, `allOf`, `required`, `items`, `prefixItems` and `minItems` count. Other
+    keywords, and references to elsewhere, are left to the grammar.
 
     Args:
         schema: of JSON

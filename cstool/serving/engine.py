@@ -172,7 +172,7 @@ class Engine:
         assert isinstance(self._walk.memory, KvCache)
         self._pool = self._walk.memory.pool
         self.kv_tokens = pages * PAGE_TOKENS
-        """tokens of all requests whose keys and values have room"""
+        """room for keys and values, in tokens of all requests"""
         self.kv_bytes = cache_bytes(model.graph, pages, PAGE_TOKENS)
         """memory for these"""
         self._decoder = Decoder(self._walk, rows_beside=ROWS_BESIDE, drafts=drafts)

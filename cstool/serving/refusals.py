@@ -63,8 +63,7 @@ def busy(*, is_ending: bool, half_s: float = 0.0) -> Refused:
 
     Args:
         is_ending: whether the server is about to end; else its queue is full
-        half_s: time until half of the queue will have had its turn [s]; clients are told at most a minute of it, as
-            that of OpenAI ignores longer times
+        half_s: time until half of the queue will have had its turn [s]; clients are told a minute at most
     """
     if is_ending:
         return Refused(503, "the server is about to end", code="shutting_down", headers={"Retry-After": "5"})

@@ -33,7 +33,7 @@ def merge_checkpoint(
     Args:
         source: a checkpoint of adapters; their base is where it was, or in the same folder
         destination: a new file
-        compares: whether it gets its name only after a comparison of its logits with those of before
+        compares: whether it gets its name only after a comparison of old and new logits
 
     Raises:
         CheckpointError: it has no adapters, its base is not there or another one, or the new one cannot be written

@@ -6,7 +6,7 @@ operands one behind the other in the first cache: x once for all rows of the wei
 64 rows of x. Between two blocks partial sums wait in memory.
 
 Numbers of bfloat16 become floats as they are packed. Of 16 pairs of columns the second numbers come first, then the
-first numbers, each in the lane of its pair: so the order of sums is that of `rowwise` and `vdpbf16ps`.
+first numbers, each in the lane of its pair. So sums have the order of `rowwise` and `vdpbf16ps`.
 
 Source: Goto and van de Geijn, "Anatomy of high-performance matrix multiplication", 2008, for blocks and panels.
 """
@@ -44,9 +44,9 @@ HALF = LANES // 2
 BLOCK = 48
 """vectors of a row in a block: 768 columns"""
 PANELS = 2
-"""panels of a weight that meet each tile of x together: all three stay in the first cache"""
+"""panels of a weight for one load of a tile of x: all three stay in the first cache"""
 CHUNK = 16
-"""tiles of x that meet a packed panel of the weight: 64 rows, whose blocks and sums stay in the second cache"""
+"""tiles of x for one packed panel of the weight: blocks and sums of 64 rows stay in the second cache"""
 TURN_ROWS = 8 * ROWS
 """rows of a weight that a thread takes at a time"""
 _HALF_BYTES = HALF * FLOAT_BYTES
@@ -61,11 +61,11 @@ def _number(value: int) -> Value:
 
 
 def _make_pack(lines: int, of_pairs: bool) -> Any:
-    """Return pack(source, stride, count, vectors, ahead, target), which packs a block of up to `lines` rows.
+    """Return pack(source, stride, count, vectors, ahead, target): it packs a block of up to `lines` rows.
 
-    `count` rows, 1 at least, begin at the address `source`, `stride` bytes apart; of missing ones the last is taken.
-    `vectors` of each are packed, for pairs an even number. The first halves of all come first: of one vector those of
-    all rows, then those of the next vector. Memory is prefetched `ahead` bytes behind the source.
+    `count` rows, 1 at least, begin at the address `source`, `stride` bytes apart; the last one stands for missing ones.
+    `vectors` of each are packed, for pairs an even number. First come the first halves: of the first vector of all
+    rows, then of the second vector. Memory is prefetched `ahead` bytes behind the source.
     """
 
     def emit(
@@ -108,7 +108,7 @@ def _numbers_of_pairs(b: Builder, pairs: Value) -> list[Value]:
 def _emit_tile(b: Builder, x: Value, panel: Value, vectors: Value, is_begun: Value, sums: Value) -> None:
     """Add the products of a packed block of x and a packed panel of a weight to partial sums, eight of each pair.
 
-    All are addresses; `sums` are (12, 8) floats, which are zero at first if they are not begun.
+    `x`, `panel` and `sums` are addresses. The sums, (12, 8) floats, begin with zero if they are not begun.
     """
     target = Memory(b, sums)
     before, nothing = b.block, ir.Constant(_EIGHT, None)
@@ -134,7 +134,7 @@ def _emit_tile(b: Builder, x: Value, panel: Value, vectors: Value, is_begun: Val
 
 
 def _emit_fold(b: Builder, sums: Value, found: Value) -> None:
-    """Add up all partial sums of a tile, (2, 12, 8) floats; write (4, 4) floats, of which the last column has none."""
+    """Add up all partial sums of a tile, (2, 12, 8) floats; write (4, 4) floats, the last column without meaning."""
     halves = Memory(b, sums), Memory(b, b.add(sums, _number(TOKENS * ROWS * _HALF_BYTES)))
 
     def whole(k: int) -> Value:
@@ -163,7 +163,7 @@ def pack_panel(weight: Any, row: int, rows: int, vector: int, vectors: int, ahea
     Args:
         row, rows: first row, and number of them
         vector: first vector
-        ahead: bytes ahead at which memory is prefetched
+        ahead: distance of the memory to be prefetched [bytes]
         panel: address of floats, written
     """
 

@@ -284,7 +284,7 @@ def _multiplied(x, weight, y, start, stop, following):  # type: ignore[no-untype
 
 @elementwise
 def _packed(x):  # type: ignore[no-untyped-def]
-    """Return x as `multiply_packed` wants it; of one row, and where the CPU has more registers, an empty array."""
+    """Return x packed for `multiply_packed`: empty for fewer rows than a tile, and on CPUs with more registers."""
     return pack_rows(x, vectors_of(x) if PACKS and x.shape[0] >= TOKENS else 0)
 
 
